@@ -1,4 +1,4 @@
-"""Added delay is distinguished from the link's own delay, also on busy machines, or refused."""
+"""Measurement of added delay: it is distinguished from the link's own delay, or rejected as undetectable."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from pyhooks.lab.echo import RoundTripTimes
 from pyhooks.lab.topology import Quality
 
 
-class Path:
-    """A way whose echoes are drawn, among so many other packets a second.
+class FakePath:
+    """Fake network path with random round trips.
 
-    ``noise_ms`` is what a busy machine adds in each look, one after the other.
+    Args:
+        quality: delay, jitter and loss of the path.
+        seed: random seed.
+        noise_ms: delay that a busy machine adds in each measurement, in order.
+        packets_per_s: rate of other packets on the path.
     """
 
     def __init__(
@@ -30,23 +34,23 @@ class Path:
     def measure(self, count: int) -> RoundTripTimes:
         self.sent.append(count)
         noise_ms = self.noise_ms.pop(0) if self.noise_ms else 0.1
-        apart_ms = 1000 * (echo.INTERVAL_S if count <= echo.SLOW_COUNT_MAX else echo.SHORT_INTERVAL_S)
+        interval_ms = 1000 * (echo.INTERVAL_S if count <= echo.SLOW_COUNT_MAX else echo.SHORT_INTERVAL_S)
         half_ms = self.quality.jitter_ms / 2
-        echoes = [(number * apart_ms, True) for number in range(count)]
-        others = int(count * apart_ms * self.packets_per_s / 1000)
-        # when the packet before it left either direction
-        left_ms, times = [-1e9, -1e9], []
-        for began_ms, ours in sorted(
-            echoes + [(number * 1000 / self.packets_per_s, False) for number in range(others)]
+        echoes = [(number * interval_ms, True) for number in range(count)]
+        other_packets = int(count * interval_ms * self.packets_per_s / 1000)
+        # departure of the previous packet in each direction
+        departed_ms, times = [-1e9, -1e9], []
+        for sent_ms, is_echo in sorted(
+            echoes + [(number * 1000 / self.packets_per_s, False) for number in range(other_packets)]
         ):
-            at_ms = began_ms
+            now_ms = sent_ms
             for direction in range(2):
                 own_ms = self.quality.rtt_ms / 2 + self.random.uniform(-half_ms, half_ms)
-                at_ms = left_ms[direction] = max(left_ms[direction], at_ms + own_ms)
-            if ours and self.random.random() > delay_measurement.echo_loss(self.quality.loss_percent):
+                now_ms = departed_ms[direction] = max(departed_ms[direction], now_ms + own_ms)
+            if is_echo and self.random.random() > delay_measurement.echo_loss(self.quality.loss_percent):
                 # half of the echoes are delayed by other traffic
-                more_ms = self.random.choice((0, self.random.uniform(0, noise_ms)))
-                times.append(at_ms - began_ms + more_ms)
+                noise = self.random.choice((0, self.random.uniform(0, noise_ms)))
+                times.append(now_ms - sent_ms + noise)
         first, middle, third = statistics.quantiles(times, n=4)
         return RoundTripTimes("a", "b", count, len(times), middle, max(times), max(times), third - first)
 
@@ -67,19 +71,19 @@ CASES = [
 def test_added_delay_is_detected_and_existing_delay_is_not(base: Quality, added: Quality, packets_per_s: float) -> None:
     delay_measurement.check_distinguishable("rack b", "x to y", base, added)
     for seed in range(20):
-        before, under = (Path(way, f"{seed}", (), packets_per_s) for way in (base, base.plus(added)))
-        assert not any(ask() for ask in delay_measurement.path_probes("w", base, added, before.measure).values())
-        assert all(ask() for ask in delay_measurement.path_probes("w", base, added, under.measure).values())
-        # a way that does not look slow is not looked at again
-        assert (len(before.sent), len(under.sent)) == (1, delay_measurement.MEASUREMENTS_MAX)
+        without, delayed = (FakePath(quality, f"{seed}", (), packets_per_s) for quality in (base, base.plus(added)))
+        assert not any(probe() for probe in delay_measurement.path_probes("w", base, added, without.measure).values())
+        assert all(probe() for probe in delay_measurement.path_probes("w", base, added, delayed.measure).values())
+        # a path without delay is measured only once
+        assert (len(without.sent), len(delayed.sent)) == (1, delay_measurement.MEASUREMENTS_MAX)
 
 
-def test_a_busy_machine_is_not_mistaken_for_a_fault() -> None:
+def test_noise_of_a_busy_machine_is_not_taken_for_a_delay() -> None:
     base, added = Quality(2), Quality(20, 8)
-    way = Path(base, "s", (60.0, 60.0))
-    found = {name: ask() for name, ask in delay_measurement.path_probes("w", base, added, way.measure).items()}
+    path = FakePath(base, "s", (60.0, 60.0))
+    found = {name: probe() for name, probe in delay_measurement.path_probes("w", base, added, path.measure).items()}
     assert found == {"w takes 11.6 ms": False, "w varies by 2.1 ms": False}
-    assert len(way.sent) == 3
+    assert len(path.sent) == 3
 
 
 @pytest.mark.parametrize(
@@ -90,6 +94,6 @@ def test_a_busy_machine_is_not_mistaken_for_a_fault() -> None:
         (Quality(20, 0, 50), Quality(20, 0, 1), r"loses 50 % already, and it would take \d{5,} echoes"),
     ],
 )
-def test_an_undetectable_delay_is_refused(base: Quality, added: Quality, error: str) -> None:
+def test_an_undetectable_delay_is_rejected(base: Quality, added: Quality, error: str) -> None:
     with pytest.raises(RackgateError, match=f"^rack b: the path from x to y .*{error}"):
         delay_measurement.check_distinguishable("rack b", "x to y", base, added)

@@ -35,5 +35,5 @@ def test_each_step_records_the_affected_nodes(target: FaultTarget, fields: dict[
     apply_fault(ScriptedFault([True, False, False, True, True], target=target), history)
     events = list(history.events())
     assert len(events) == 6
-    for one in events:
-        assert {name: one.data[name] for name in ("brokers", "broker") if name in one.data} == fields
+    for event in events:
+        assert {name: event.data[name] for name in ("brokers", "broker") if name in event.data} == fields

@@ -1,4 +1,4 @@
-"""Proof of faults: a fault that does not take effect, last or heal fails and raises."""
+"""Verification of faults: a fault that does not take effect, last or heal fails the run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def steps(history: History) -> list[tuple[str, str | None]]:
     return [(str(event.data["step"]), event.outcome) for event in history.events()]
 
 
-def test_a_proved_fault(tmp_path: Path) -> None:
+def test_a_verified_fault(tmp_path: Path) -> None:
     history, fault = History(tmp_path / "h"), ScriptedFault([True, False, False, True])
     apply_fault(fault, history)
     assert [step for step, _ in steps(history)] == ["before", "inject", "proved", "held", "heal", "healed"]
@@ -39,7 +39,7 @@ def test_a_proved_fault(tmp_path: Path) -> None:
     assert check_faults(list(history.events())).valid == "true"
 
 
-def test_a_port_that_opens_late_is_awaited(tmp_path: Path) -> None:
+def test_healing_waits_for_the_port(tmp_path: Path) -> None:
     history = History(tmp_path / "h")
     apply_fault(ScriptedFault([True, False, False, False, True]), history)
     assert steps(history)[-1] == ("healed", "ok")
@@ -54,7 +54,7 @@ def test_a_port_that_opens_late_is_awaited(tmp_path: Path) -> None:
         ([True, False, False, False], "healed", 1),
     ],
 )
-def test_a_fault_that_its_probes_contradict_has_failed_and_raises(
+def test_a_fault_that_its_probes_contradict_fails_and_raises(
     tmp_path: Path, responses: list[bool], step: str, healed: int
 ) -> None:
     history, fault = History(tmp_path / "h"), ScriptedFault(responses)
@@ -62,57 +62,61 @@ def test_a_fault_that_its_probes_contradict_has_failed_and_raises(
         apply_fault(fault, history)
     assert (step, "fail") in steps(history)
     assert len(fault.healed) == healed
-    # one that was not injected has not failed
+    # a fault that was not injected is unknown
     assert check_faults(list(history.events())).valid == ("unknown" if step == "before" else "false")
 
 
-@pytest.mark.parametrize(("silent", "step"), [(1, "before"), (2, "proved"), (3, "held")])
-def test_a_proof_that_cannot_be_made_is_unknown_and_raises(tmp_path: Path, silent: int, step: str) -> None:
+@pytest.mark.parametrize(("failing_sample", "step"), [(1, "before"), (2, "proved"), (3, "held")])
+def test_a_probe_that_fails_makes_the_step_unknown_and_raises(tmp_path: Path, failing_sample: int, step: str) -> None:
     history, fault = History(tmp_path / "h"), ScriptedFault([True, False, False, True])
     samples = 0
 
     def probes() -> dict[str, Probe]:
-        def ask() -> bool:
+        def probe() -> bool:
             nonlocal samples
             samples += 1
-            if samples == silent:
+            if samples == failing_sample:
                 raise RackgateError("ping is not installed")
             return fault.replies.pop(0) if len(fault.replies) > 1 else fault.replies[0]
 
-        return {"connect": ask}
+        return {"connect": probe}
 
-    fault.replies = [answer for at, answer in enumerate(fault.replies, 1) if at != silent]
+    fault.replies = [reply for number, reply in enumerate(fault.replies, 1) if number != failing_sample]
     vars(fault)["probes"] = probes
     with pytest.raises(RackgateError, match="results are unknown: ping is not installed"):
         apply_fault(fault, history)
     events = list(history.events())
-    (unproved,) = [one for one in events if one.outcome not in ("ok", None)]
-    assert (unproved.data["step"], unproved.outcome, unproved.data["probes"]) == (step, "unknown", {"connect": None})
-    found = check_faults(events)
-    assert found.valid == "unknown"
-    assert "ping is not installed" in "; ".join(found.because)
+    (unverified,) = [event for event in events if event.outcome not in ("ok", None)]
+    assert (unverified.data["step"], unverified.outcome, unverified.data["probes"]) == (
+        step,
+        "unknown",
+        {"connect": None},
+    )
+    verdict = check_faults(events)
+    assert verdict.valid == "unknown"
+    assert "ping is not installed" in "; ".join(verdict.because)
 
 
-def test_a_check_that_the_fault_lasts_leaves_no_event(tmp_path: Path) -> None:
+def test_checking_that_the_fault_lasts_writes_no_event(tmp_path: Path) -> None:
     history = History(tmp_path / "h")
     fault = ScriptedFault([False])
-    one = injection.Injection(fault, history)
-    assert one.contradiction() == ""
+    injected = injection.Injection(fault, history)
+    assert injected.contradiction() == ""
     fault.replies = [True]
-    assert one.contradiction() == "kill-rack rack b: connect = True"
+    assert injected.contradiction() == "kill-rack rack b: connect = True"
 
-    def silent() -> bool:
+    def failing_probe() -> bool:
         raise RackgateError("ping is not installed")
 
-    vars(fault)["probes"] = lambda: {"connect": silent}
-    assert one.contradiction() == "kill-rack rack b: connect: ping is not installed"
+    vars(fault)["probes"] = lambda: {"connect": failing_probe}
+    assert injected.contradiction() == "kill-rack rack b: connect: ping is not installed"
     vars(fault)["probes"] = dict
-    assert one.contradiction() == "kill-rack rack b: no probe could be run"
+    assert injected.contradiction() == "kill-rack rack b: no probe could be run"
     assert steps(history) == []
     assert fault.healed == []
 
 
-def test_a_body_that_fails_is_healed_under_its_own_error(tmp_path: Path) -> None:
+def test_an_error_of_the_body_heals_the_fault_and_is_raised(tmp_path: Path) -> None:
     fault = ScriptedFault([True, False, True])
     with (
         pytest.raises(ZeroDivisionError),
@@ -124,8 +128,8 @@ def test_a_body_that_fails_is_healed_under_its_own_error(tmp_path: Path) -> None
 
 def test_several_faults_are_healed_in_reverse_order(tmp_path: Path) -> None:
     history = History(tmp_path / "h")
-    good = [True, False, False, True]
-    with injection.inject_all([ScriptedFault(list(good)), ScriptedFault(list(good), kind="cut")], history):
+    replies = [True, False, False, True]
+    with injection.inject_all([ScriptedFault(list(replies)), ScriptedFault(list(replies), kind="cut")], history):
         pass
     ops = [(event.op, event.data["step"]) for event in history.events() if event.data["step"] in ("inject", "heal")]
     assert ops == [("kill-rack", "inject"), ("cut-rack", "inject"), ("cut-rack", "heal"), ("kill-rack", "heal")]
@@ -143,22 +147,22 @@ def test_targets_are_found_by_name_or_id_and_others_are_listed() -> None:
         FaultTarget.broker(CLUSTER, "101")
 
 
-def test_several_brokers_are_a_target_of_their_own() -> None:
+def test_several_brokers_form_one_target() -> None:
     several = FaultTarget.broker(CLUSTER, "2,broker-4,5")
     assert [node.node_id for node in several.nodes] == [2, 4, 5]
     assert (several.kind, several.site, str(several)) == ("broker", "a", "broker-2,broker-4,broker-5")
-    # its name is that of the same target, as a command finds it again
+    # the name of a target selects the same target
     assert FaultTarget.broker(CLUSTER, several.name) == several
-    for twice in ("2,2", "2,4,broker-2"):
-        with pytest.raises(RackgateError, match=f"{twice}: names a broker twice"):
-            FaultTarget.broker(CLUSTER, twice)
+    for duplicate in ("2,2", "2,4,broker-2"):
+        with pytest.raises(RackgateError, match=f"{duplicate}: names a broker twice"):
+            FaultTarget.broker(CLUSTER, duplicate)
     for unknown in ("2,101", "2,", "2, 4"):
         with pytest.raises(RackgateError, match=r"no broker .*; it has 1, 2, 3, 4, 5"):
             FaultTarget.broker(CLUSTER, unknown)
 
 
 @pytest.mark.parametrize("kind", ["kill", "pause", "cut", "wipe"])
-def test_other_faults_than_slow_refuse_several_brokers(kind: str) -> None:
+def test_only_slow_accepts_several_brokers(kind: str) -> None:
     with pytest.raises(RackgateError, match=f"^broker-2,broker-4: only slow takes several brokers; inject {kind} for"):
         kinds.create_fault(CLUSTER, kind, FaultTarget.broker(CLUSTER, "2,4"), {})
 
@@ -180,7 +184,7 @@ def test_slow_brokers_are_probed_only_from_other_nodes_and_each_is_delayed() -> 
     targets = {"broker-2", "broker-4", "broker-5"}
     assert {node for _, node in paths} == targets
     assert not {source for source, _ in paths} & targets
-    # from the clients, from its rack's other broker, and from each other rack with one
+    # from the clients, and from the undelayed brokers of racks a and b
     assert {source for source, node in paths if node == "broker-2"} >= {"clients", "broker-1", "broker-3"}
     assert {source for source, node in paths if node == "broker-4"} >= {"clients", "broker-1", "broker-3"}
     assert {source for source, node in paths if node == "broker-5"} >= {"clients", "broker-1", "broker-3"}
@@ -254,7 +258,7 @@ SINGLE.topology = topology.load(topology.find("single"))
         (SINGLE, "wipe", {"controllers": True}, "1 of 1 controllers"),
     ],
 )
-def test_an_impossible_fault_is_refused_with_the_reason(
+def test_an_impossible_fault_is_rejected_with_the_reason(
     cluster: Any, kind: str, settings: dict[str, Any], error: str
 ) -> None:
     name = "a" if cluster is SINGLE else "b"
@@ -269,21 +273,21 @@ def test_a_rack_with_a_minority_of_the_voters_can_be_wiped() -> None:
         "disk of broker-4",
         "disk of controller-102",
     }
-    kept = kinds.create_fault(AZ3, "wipe", FaultTarget.rack(AZ3, "b"), {})
-    assert "connect controller-102" in kept.probes()
-    assert "disk of controller-102" not in kept.probes()
+    without_controllers = kinds.create_fault(AZ3, "wipe", FaultTarget.rack(AZ3, "b"), {})
+    assert "connect controller-102" in without_controllers.probes()
+    assert "disk of controller-102" not in without_controllers.probes()
 
 
-SINGLE_SPLIT: Any = InMemoryCluster()
-SINGLE_SPLIT.topology = topology.parse(
+ONE_CONTROLLER: Any = InMemoryCluster()
+ONE_CONTROLLER.topology = topology.parse(
     {
         "name": "split",
         "site": [{"name": "a", "brokers": [1], "controllers": [101], "client": True}, {"name": "b", "brokers": [2]}],
     },
     source="split",
 )
-TWO: Any = InMemoryCluster()
-TWO.topology = topology.parse(
+ALL_BROKERS_IN_A: Any = InMemoryCluster()
+ALL_BROKERS_IN_A.topology = topology.parse(
     {
         "name": "two",
         "site": [
@@ -296,55 +300,55 @@ TWO.topology = topology.parse(
 
 
 def test_controllers_that_keep_their_disks_need_no_majority() -> None:
-    assert kinds.create_fault(SINGLE_SPLIT, "wipe", FaultTarget.rack(SINGLE_SPLIT, "a"), {}).kind == "wipe"
+    assert kinds.create_fault(ONE_CONTROLLER, "wipe", FaultTarget.rack(ONE_CONTROLLER, "a"), {}).kind == "wipe"
     with pytest.raises(RackgateError, match="1 of 1 controllers"):
-        kinds.create_fault(SINGLE_SPLIT, "wipe", FaultTarget.rack(SINGLE_SPLIT, "a"), {"controllers": True})
+        kinds.create_fault(ONE_CONTROLLER, "wipe", FaultTarget.rack(ONE_CONTROLLER, "a"), {"controllers": True})
     with pytest.raises(RackgateError, match="it has all brokers"):
-        kinds.create_fault(TWO, "wipe", FaultTarget.rack(TWO, "a"), {"controllers": True})
+        kinds.create_fault(ALL_BROKERS_IN_A, "wipe", FaultTarget.rack(ALL_BROKERS_IN_A, "a"), {"controllers": True})
 
 
-@pytest.mark.parametrize("dead", [set(), {101}, {101, 103}])
-def test_a_wipe_of_voters_needs_a_running_majority(monkeypatch: pytest.MonkeyPatch, dead: set[int]) -> None:
-    monkeypatch.setattr(kinds, "responds", lambda node: node.node_id not in dead)
+@pytest.mark.parametrize("unresponsive", [set(), {101}, {101, 103}])
+def test_a_wipe_of_voters_needs_a_running_majority(monkeypatch: pytest.MonkeyPatch, unresponsive: set[int]) -> None:
+    monkeypatch.setattr(kinds, "responds", lambda node: node.node_id not in unresponsive)
     ids = {node.node_id: f"id-{node.node_id}" for node in AZ3.topology.nodes}
-    monkeypatch.setattr(quorum_changes, "voters", lambda *_: {one: ids[one] for one in (101, 102, 103)})
+    monkeypatch.setattr(quorum_changes, "voters", lambda *_: {node_id: ids[node_id] for node_id in (101, 102, 103)})
     monkeypatch.setattr(AZ3, "directory_id", lambda node: ids[node.node_id], raising=False)
     fault = kinds.create_fault(AZ3, "wipe", FaultTarget.rack(AZ3, "b"), {"controllers": True})
-    if not dead:
+    if not unresponsive:
         assert fault.prepare()["directories"]["controller-102"] == "id-102"
         return
     with pytest.raises(RackgateError, match=r"of 3 voters only .* would remain"):
         fault.prepare()
 
 
-def test_an_ended_process_is_not_a_paused_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_process_is_not_taken_for_a_paused_one(monkeypatch: pytest.MonkeyPatch) -> None:
     state, samples = "up", 0
 
-    def serves(node: Node, tries: int) -> bool:
+    def responds(node: Node, tries: int) -> bool:
         nonlocal samples
         samples += 1
-        # the first answer gets lost
+        # the first response gets lost
         return (tries, state, samples > 1) == (1, "up", True) and node in RACK_B.nodes
 
-    monkeypatch.setattr(kinds, "responds", serves)
+    monkeypatch.setattr(kinds, "responds", responds)
     monkeypatch.setattr(CLUSTER, "process_state", lambda _: state, raising=False)
     fault = kinds.create_fault(CLUSTER, "pause", FaultTarget.broker(CLUSTER, "3"), {})
 
-    def contradiction(*, during: bool) -> list[str]:
-        return [name for name, ask in fault.probes().items() if ask() is not fault.expects(name, during=during)]
+    def contradictions(*, during: bool) -> list[str]:
+        return [name for name, probe in fault.probes().items() if probe() is not fault.expects(name, during=during)]
 
-    assert contradiction(during=False) == []
-    assert len(contradiction(during=True)) == 2
+    assert contradictions(during=False) == []
+    assert len(contradictions(during=True)) == 2
     state, samples = "paused", 0
-    assert contradiction(during=True) == []
+    assert contradictions(during=True) == []
     assert samples == 1, "a paused process is not queried again"
     state = "down"
-    assert contradiction(during=True) == ["broker-3 is stopped"]
-    assert contradiction(during=False) == ["broker-3 responds"]
+    assert contradictions(during=True) == ["broker-3 is stopped"]
+    assert contradictions(during=False) == ["broker-3 responds"]
 
 
 @pytest.mark.parametrize(
-    ("raised", "left"),
+    ("raised", "remaining"),
     [
         ([TimeoutError(), ConnectionRefusedError(), TimeoutError()], 1),
         (
@@ -357,40 +361,40 @@ def test_an_ended_process_is_not_a_paused_one(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_a_timeout_is_retried_and_a_refusal_is_not(
-    monkeypatch: pytest.MonkeyPatch, raised: list[OSError], left: int
+    monkeypatch: pytest.MonkeyPatch, raised: list[OSError], remaining: int
 ) -> None:
-    """With -1 left it is this side that fails."""
-    for asks in (cluster_control.reachable, cluster_control.responds):
+    """``remaining`` is the number of errors not raised; negative if the client side fails, which is an error."""
+    for function in (cluster_control.reachable, cluster_control.responds):
         errors = list(raised)
-        monkeypatch.setattr(socket, "create_connection", lambda _, timeout: raises(errors.pop(0), timeout))  # noqa: B023
-        if left < 0:
+        monkeypatch.setattr(socket, "create_connection", lambda _, timeout: raise_error(errors.pop(0), timeout))  # noqa: B023
+        if remaining < 0:
             with pytest.raises(RackgateError, match=f"{RACK_B.nodes[0].name}: can't connect"):
-                asks(RACK_B.nodes[0])
+                function(RACK_B.nodes[0])
         else:
-            assert not asks(RACK_B.nodes[0])
-        assert len(errors) == abs(left)
+            assert not function(RACK_B.nodes[0])
+        assert len(errors) == abs(remaining)
 
 
-def raises(error: OSError, timeout: float) -> None:
+def raise_error(error: OSError, timeout: float) -> None:
     assert timeout > 0
     raise error
 
 
-def test_a_server_that_accepts_and_sends_nothing_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_accepts_connections_but_sends_nothing_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         node = replace(RACK_B.nodes[0], ip="127.0.0.1")
         monkeypatch.setattr(Node, "port", server.getsockname()[1])
         assert cluster_control.reachable(node, tries=1)
         monkeypatch.setattr(cluster_control, "WAIT_S", 0.1)
-        assert not cluster_control.responds(node, tries=2), "it accepts and says nothing"
+        assert not cluster_control.responds(node, tries=2), "accepts connections, sends nothing"
 
 
-def test_an_undetectable_fault_is_refused_and_not_recorded(tmp_path: Path) -> None:
-    class Unseen(ScriptedFault):
+def test_an_undetectable_fault_is_rejected_and_not_recorded(tmp_path: Path) -> None:
+    class Undetectable(ScriptedFault):
         def expects(self, probe: str, *, during: bool) -> bool:
             return bool(probe) and during in (True, False)
 
-    fault = Unseen([True])
+    fault = Undetectable([True])
     with pytest.raises(RackgateError, match="nothing could be probed that would change"):
         apply_fault(fault, History(tmp_path / "h"))
     assert (fault.injected, steps(History(tmp_path / "h"))) == (0, [])
@@ -402,13 +406,13 @@ def test_a_broker_is_probed_from_its_rack_and_from_the_clients() -> None:
         first = kinds.create_fault(CLUSTER, kind, FaultTarget.broker(CLUSTER, "3"), settings)
         assert {"broker-3 to broker-4", "clients to broker-4"} <= {name.split(" takes")[0] for name in second.probes()}
         assert {"broker-4 to broker-3", "clients to broker-3"} <= {name.split(" takes")[0] for name in first.probes()}
-    # where there is one rack alone, too
+    # also in a topology with a single rack
     single = kinds.create_fault(SINGLE, "slow", FaultTarget.broker(SINGLE, "1"), {"rtt_ms": 40.0})
     assert list(single.probes()) == [f"clients to {SINGLE.topology.brokers[0].name} takes 32 ms"]
 
 
 @pytest.mark.parametrize("added", [Quality(40, 10, 0), Quality(40, 0, 5), Quality(1500, 100, 60)])
-def test_delay_jitter_and_loss_are_each_proved(monkeypatch: pytest.MonkeyPatch, added: Quality) -> None:
+def test_delay_jitter_and_loss_are_verified_separately(monkeypatch: pytest.MonkeyPatch, added: Quality) -> None:
     fault = kinds.create_fault(CLUSTER, "slow", RACK_B, vars(added))
     samples: list[int] = []
 
@@ -417,15 +421,15 @@ def test_delay_jitter_and_loss_are_each_proved(monkeypatch: pytest.MonkeyPatch, 
         return RoundTripTimes("x", "y", count, round(count * kept), p50_ms, p50_ms, p50_ms, spread_ms)
 
     monkeypatch.setattr(CLUSTER, "rtt", rtt)
-    wants = 1 + bool(added.jitter_ms) + bool(added.loss_percent)
+    aspects = 1 + bool(added.jitter_ms) + bool(added.loss_percent)
     kept, p50_ms, spread_ms = (1 - added.loss_percent / 100) ** 2, 2 + added.rtt_ms, 0.6 * added.jitter_ms
     probes = fault.probes()
-    assert len(probes) == wants * len(fault.paths())
-    assert all(ask() for ask in probes.values())
-    # what looks slow is looked at again
+    assert len(probes) == aspects * len(fault.paths())
+    assert all(probe() for probe in probes.values())
+    # a path that appears slow is measured again
     assert len(samples) == 3 * len(fault.paths())
     assert min(samples) * kept >= 5
-    for changed in range(wants):
+    for changed in range(aspects):
         kept, p50_ms, spread_ms = (1 - added.loss_percent / 100) ** 2, 2 + added.rtt_ms, 0.6 * added.jitter_ms
         if changed == 0:
             p50_ms = 2
@@ -433,28 +437,30 @@ def test_delay_jitter_and_loss_are_each_proved(monkeypatch: pytest.MonkeyPatch, 
             spread_ms = 0.5
         else:
             kept = 1
-        assert [ask() for ask in fault.probes().values()].count(False) == len(fault.paths())
+        assert [probe() for probe in fault.probes().values()].count(False) == len(fault.paths())
 
 
 def test_delays_of_slow_racks_add_up_on_shared_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shaped: dict[str, Quality] = {}
     monkeypatch.setattr(link_quality, "FILE", tmp_path / "slow.json")
-    monkeypatch.setattr(network, "shape", lambda link, quality: shaped.update({network.link_name(link): quality}))
+    monkeypatch.setattr(
+        network, "shape", lambda _topology, link, quality: shaped.update({network.link_name(link): quality})
+    )
     link_quality.slow(AZ3.topology, "a", Quality(40))
     link_quality.slow(AZ3.topology, "b", Quality(20, 4))
-    base = next(link for link in AZ3.topology.links if {link.left, link.right} == {"a", "b"})
-    name = network.link_name(base)
-    assert shaped[name] == Quality(base.rtt_ms + 60, base.quality.jitter_ms + 4)
-    assert link_quality.quality(base, without="b") == base.quality.plus(Quality(40))
+    link = next(link for link in AZ3.topology.links if {link.left, link.right} == {"a", "b"})
+    name = network.link_name(link)
+    assert shaped[name] == Quality(link.rtt_ms + 60, link.quality.jitter_ms + 4)
+    assert link_quality.quality(link, without="b") == link.quality.plus(Quality(40))
     for _ in range(2):
         link_quality.restore(AZ3.topology, "a")
-        assert shaped[name] == base.quality.plus(Quality(20, 4))
+        assert shaped[name] == link.quality.plus(Quality(20, 4))
     link_quality.restore(AZ3.topology, "b")
     assert all(shaped[network.link_name(link)] == link.quality for link in AZ3.topology.links_of("b"))
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "spoiled"),
+    ("first", "second", "invalid"),
     [
         (("cut", "a", {}), ("cut", "b", {}), True),
         (("cut", "a", {}), ("slow", "b", {"rtt_ms": 9.0}), True),
@@ -469,15 +475,16 @@ def test_delays_of_slow_racks_add_up_on_shared_links(tmp_path: Path, monkeypatch
         (("kill", "a", {}), ("cut", "b", {}), False),
     ],
 )
-def test_faults_that_make_each_other_unprovable_are_listed(first: Any, second: Any, spoiled: bool) -> None:
-    one, other = (
-        kinds.create_fault(CLUSTER, kind, FaultTarget.rack(CLUSTER, rack), more) for kind, rack, more in (first, second)
+def test_faults_that_invalidate_each_other_s_probes(first: Any, second: Any, invalid: bool) -> None:
+    one_fault, other_fault = (
+        kinds.create_fault(CLUSTER, kind, FaultTarget.rack(CLUSTER, rack), settings)
+        for kind, rack, settings in (first, second)
     )
-    assert (one.invalidates(other) or other.invalidates(one)) is spoiled
+    assert (one_fault.invalidates(other_fault) or other_fault.invalidates(one_fault)) is invalid
 
 
 def test_durations_are_parsed() -> None:
     assert [seconds(text, "--for") for text in ("30s", "500ms", "2m", "1.5h")] == [30, 0.5, 120, 5400]
-    for wrong in ("30", "s", "0s", "25h", "-1s", "1 day"):
+    for invalid in ("30", "s", "0s", "25h", "-1s", "1 day"):
         with pytest.raises(RackgateError, match=r"--for .*expected a duration"):
-            seconds(wrong, "--for")
+            seconds(invalid, "--for")

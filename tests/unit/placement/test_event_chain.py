@@ -1,7 +1,7 @@
-"""The model of a moment against a chain of events: failures and repairs one after the other, with ISR and ELR in it.
+"""The exact model, which has no history, compared with a Markov chain of failures and repairs.
 
-The chain knows who was the last ISR that passed the gate, so it knows the one thing that the model leaves out: that
-others who come back before any of these must wait for one. It needs rates, where the model needs probabilities alone.
+The state of the chain includes the last ISR that met the requirements. So it includes what the model omits: replicas
+that return first must wait for a member of that ISR. The chain needs rates; the model needs only probabilities.
 """
 
 from __future__ import annotations
@@ -17,71 +17,79 @@ from pyhooks.placement.exact_model import evaluate
 from pyhooks.placement.failure_rates import FailureProbabilities
 from pyhooks.placement.replica_placement import parse_placement
 
-# brokers, racks and the last ISR that passed
+# running brokers, available racks, and the last ISR that met M and R
 State = tuple[frozenset[int], frozenset[str], frozenset[int]]
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Shares of time: no replica is up; enough are up, but none of the last ISR; other refusals."""
+    """Shares of time: no replica is up; enough are up, but none of the last ISR; too few replicas or racks."""
 
     none_up: float
     wait: float
-    few: float
+    too_few: float
 
 
 def stationary(rates: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The shares of time in each state, by Grassmann, Taksar and Heyman (1985): nothing is subtracted.
+    """Return the share of time in each state by the algorithm of Grassmann, Taksar and Heyman (1985).
 
-    Not by LAPACK: in a process with a JVM, as other tests leave it, that ends in a segmentation fault from 200 unknowns
-    on (numpy 2.4, OpenJDK 17), most likely as its frames reach the guard pages of the main thread's stack.
+    LAPACK is avoided: in a process with a JVM, which other tests leave behind, it ends in a segmentation fault from 200
+    unknowns on (numpy 2.4, OpenJDK 17), probably because its frames reach the guard pages of the main thread's stack.
 
     Args:
-        rates: from the state of a row to that of a column; what leads from a state to itself does not matter.
+        rates: transition rates from the state of a row to that of a column; the diagonal is ignored.
     """
-    left = rates.copy()
-    for last in range(len(left) - 1, 0, -1):
-        left[:last, last] /= left[last, :last].sum()
-        left[:last, :last] += np.multiply.outer(left[:last, last], left[last, :last])
-    share = np.zeros(len(left))
+    reduced = rates.copy()
+    for last in range(len(reduced) - 1, 0, -1):
+        reduced[:last, last] /= reduced[last, :last].sum()
+        reduced[:last, :last] += np.multiply.outer(reduced[:last, last], reduced[last, :last])
+    share = np.zeros(len(reduced))
     share[0] = 1.0
-    for state in range(1, len(left)):
-        share[state] = (share[:state] * left[:state, state]).sum()
+    for state in range(1, len(reduced)):
+        share[state] = (share[:state] * reduced[:state, state]).sum()
     share /= share.sum()
     return share
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Replicas in the racks of ``where``, one letter each; rates of failure and of repair, of brokers and of racks."""
+    """Markov chain of a partition.
 
-    where: str
+    Attributes:
+        placement: rack of each replica, a letter each.
+        m: required in-sync replicas.
+        r: required racks.
+        broker: failure and repair rate of a broker.
+        rack: failure and repair rate of a rack.
+    """
+
+    placement: str
     m: int
     r: int
     broker: tuple[float, float]
     rack: tuple[float, float]
 
-    def there(self, state: State) -> frozenset[int]:
-        return frozenset(one for one in state[0] if self.where[one] in state[1])
+    def available(self, state: State) -> frozenset[int]:
+        return frozenset(broker for broker in state[0] if self.placement[broker] in state[1])
 
     def enough(self, isr: frozenset[int]) -> bool:
-        return len(isr) >= self.m and len({self.where[one] for one in isr}) >= self.r
+        return len(isr) >= self.m and len({self.placement[broker] for broker in isr}) >= self.r
 
     def next(self, state: State) -> Iterator[tuple[State, float]]:
         brokers, racks, last = state
-        for one in range(len(self.where)):
-            yield (brokers ^ {one}, racks, last), self.broker[one not in brokers]
-        for rack in set(self.where):
+        for broker in range(len(self.placement)):
+            yield (brokers ^ {broker}, racks, last), self.broker[broker not in brokers]
+        for rack in set(self.placement):
             yield (brokers, racks ^ {rack}, last), self.rack[rack not in racks]
 
     def after(self, state: State) -> State:
-        """Replicas that are up are in the ISR if one of the last ISR can lead; that ISR is the last if it passes."""
-        there = self.there(state)
-        return (*state[:2], there) if there & state[2] and self.enough(there) else state
+        """Return the state with its last ISR: the available replicas if a previous member leads and M and R are met."""
+        available = self.available(state)
+        return (*state[:2], available) if available & state[2] and self.enough(available) else state
 
     def shares(self) -> Shares:
-        everyone = frozenset(range(len(self.where)))
-        states: dict[State, int] = {(everyone, frozenset(self.where), everyone): 0}
+        replicas = frozenset(range(len(self.placement)))
+        states: dict[State, int] = {(replicas, frozenset(self.placement), replicas): 0}
         steps: list[tuple[int, int, float]] = []
         todo = list(states)
         while todo:
@@ -96,59 +104,61 @@ class Chain:
         for before, later, rate in steps:
             rates[before, later] += rate
         share = stationary(rates)
-        none_up = wait = few = 0.0
+        none_up = wait = too_few = 0.0
         for state, number in states.items():
-            there = self.there(state)
-            if not there:
+            available = self.available(state)
+            if not available:
                 none_up += share[number]
-            elif not self.enough(there):
-                few += share[number]
-            elif not there & state[2]:
+            elif not self.enough(available):
+                too_few += share[number]
+            elif not available & state[2]:
                 wait += share[number]
-        return Shares(none_up, wait, few)
+        return Shares(none_up, wait, too_few)
 
 
-def both(where: str, m: int, r: int, broker: tuple[float, float], rack: tuple[float, float]) -> tuple[Shares, Shares]:
-    """Shares of the chain, and of the model, which has no wait."""
-    found = Chain(where, m, r, broker, rack).shares()
+def chain_and_model(
+    placement: str, m: int, r: int, broker: tuple[float, float], rack: tuple[float, float]
+) -> tuple[Shares, Shares]:
+    """Return the shares by the chain and by the model; the latter has no ``wait``."""
+    chain = Chain(placement, m, r, broker, rack).shares()
     probabilities = FailureProbabilities(broker[0] / sum(broker), rack[0] / sum(rack), 0.0, 0.0)
     evaluation = evaluate(
-        parse_placement(",".join(where), "it"), min_replicas=m, min_racks=r, probabilities=probabilities
+        parse_placement(",".join(placement), "it"), min_replicas=m, min_racks=r, probabilities=probabilities
     )
     refused = evaluation.refused
-    return found, Shares(refused.no_leader, 0.0, refused.replicas + refused.racks)
+    return chain, Shares(refused.no_leader, 0.0, refused.replicas + refused.racks)
 
 
 @pytest.mark.parametrize(
-    ("where", "m", "r"), [("abc", 2, 1), ("aab", 2, 2), ("aab", 1, 1), ("aabb", 2, 2), ("aabc", 2, 2)]
+    ("placement", "m", "r"), [("abc", 2, 1), ("aab", 2, 2), ("aab", 1, 1), ("aabb", 2, 2), ("aabc", 2, 2)]
 )
 @pytest.mark.parametrize(("broker", "rack"), [((0.02, 1.0), (0.01, 0.3)), ((0.05, 1.0), (0.01, 3.0))])
 def test_refusals_because_of_missing_replicas_are_the_same(
-    where: str, m: int, r: int, broker: tuple[float, float], rack: tuple[float, float]
+    placement: str, m: int, r: int, broker: tuple[float, float], rack: tuple[float, float]
 ) -> None:
-    chain, model = both(where, m, r, broker, rack)
+    chain, model = chain_and_model(placement, m, r, broker, rack)
     assert chain.none_up == pytest.approx(model.none_up, rel=1e-6)
-    assert chain.few == pytest.approx(model.few, rel=1e-6, abs=1e-12)
+    assert chain.too_few == pytest.approx(model.too_few, rel=1e-6, abs=1e-12)
 
 
-@pytest.mark.parametrize("where", ["ab", "abc", "abcd"])
-def test_with_m_1_the_wait_is_rf_minus_1_times_no_leader(where: str) -> None:
-    """The last replica up returns last as often as any other; racks that never fail, equal repairs."""
-    chain, _ = both(where, 1, 1, (0.002, 1.0), (1e-12, 1.0))
-    assert chain.wait / chain.none_up == pytest.approx(len(where) - 1, rel=0.01)
+@pytest.mark.parametrize("placement", ["ab", "abc", "abcd"])
+def test_with_m_1_the_wait_is_rf_minus_1_times_no_leader(placement: str) -> None:
+    """Racks never fail and repair rates are equal, so the last replica that was up returns last as often as others."""
+    chain, _ = chain_and_model(placement, 1, 1, (0.002, 1.0), (1e-12, 1.0))
+    assert chain.wait / chain.none_up == pytest.approx(len(placement) - 1, rel=0.01)
 
 
-@pytest.mark.parametrize(("where", "m"), [("abc", 2), ("abc", 3), ("aab", 2)])
-def test_with_m_above_half_there_is_no_wait(where: str, m: int) -> None:
-    """Any two sets of M have a member in common."""
-    chain, _ = both(where, m, 1, (0.05, 1.0), (0.02, 0.5))
+@pytest.mark.parametrize(("placement", "m"), [("abc", 2), ("abc", 3), ("aab", 2)])
+def test_with_m_above_half_there_is_no_wait(placement: str, m: int) -> None:
+    """Any two sets of M replicas have a member in common."""
+    chain, _ = chain_and_model(placement, m, 1, (0.05, 1.0), (0.02, 0.5))
     assert chain.wait == pytest.approx(0.0, abs=1e-12)
 
 
-def test_two_racks_lost_in_turn_cause_a_wait_only_without_r() -> None:
-    """R=1: half of the time the rack that returns first lacks what the other took alone. R=2: neither took any."""
+def test_successive_losses_of_two_racks_cause_a_wait_only_without_r() -> None:
+    """With R=1, half of the time the rack that returns first lacks records of the other. With R=2 it never does."""
     rates = ((0.001, 1.0), (0.003, 0.3))
-    without, _ = both("aabb", 2, 1, *rates)
-    assert without.wait == pytest.approx(without.none_up, rel=0.05)
-    required, _ = both("aabb", 2, 2, *rates)
-    assert required.wait < required.none_up * 1e-6
+    without_r, _ = chain_and_model("aabb", 2, 1, *rates)
+    assert without_r.wait == pytest.approx(without_r.none_up, rel=0.05)
+    with_r, _ = chain_and_model("aabb", 2, 2, *rates)
+    assert with_r.wait < with_r.none_up * 1e-6

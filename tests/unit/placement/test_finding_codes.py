@@ -1,4 +1,4 @@
-"""The runbook lists exactly the codes of ``rackgate check``; documents have the names of gauges."""
+"""Documents: the runbook lists exactly the finding codes of ``rackgate check``, and gauges have their real names."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SOURCES = sorted((paths.REPO / "pyhooks" / "placement").glob("*.py"))
 ROW = re.compile(r"^\| ((?:`[a-z-]+`(?:, )?)+) \| [^|]+ \| [^|]+ \|$", re.MULTILINE)
 
 
-def made(source: Path) -> Iterator[str]:
-    """Patterns of the codes with which a module makes findings; what is filled in is a word."""
+def code_patterns(source: Path) -> Iterator[str]:
+    """Yield patterns of the finding codes in a module; the fields of an f-string match any word."""
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("Finding", "_Note"):
             code = node.args[1]
@@ -25,11 +25,11 @@ def made(source: Path) -> Iterator[str]:
             elif isinstance(code, ast.JoinedStr):
                 yield "".join(re.escape(str(p.value)) if isinstance(p, ast.Constant) else r"\w+" for p in code.values)
             else:
-                # a finding that is made of notes takes over their code
+                # a finding that merges notes has the code of the first
                 assert ast.unparse(code) == "first.code", ast.unparse(code)
 
 
-def test_the_documents_have_the_names_of_the_gauges() -> None:
+def test_the_documents_name_the_gauges() -> None:
     controller = f"`kafka.controller:type=KafkaController,name={BROKERS_WITHOUT_RACK}`"
     broker = f"`kafka.server:type=KafkaServer,name={PROPERTY_ABOVE_CLUSTER_VALUE}`"
     observed = f"`kafka.server:type=BrokerTopicMetrics,name={OBSERVED_REFUSALS}`"
@@ -42,6 +42,6 @@ def test_the_runbook_lists_every_code() -> None:
     section = RUNBOOK.read_text(encoding="utf-8").partition("\n### What the check tells\n")[2].partition("\n## ")[0]
     listed = [code for row in ROW.findall(section) for code in re.findall(r"[a-z-]+", row)]
     assert len(listed) == len(set(listed)) > 30
-    patterns = {pattern for source in SOURCES for pattern in made(source)}
+    patterns = {pattern for source in SOURCES for pattern in code_patterns(source)}
     assert {code for code in listed if not any(re.fullmatch(pattern, code) for pattern in patterns)} == set()
     assert {pattern for pattern in patterns if not any(re.fullmatch(pattern, code) for code in listed)} == set()

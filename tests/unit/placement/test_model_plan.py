@@ -1,4 +1,4 @@
-"""Placements, dominated choices, recommendations, probabilities as written, and the commands of the model."""
+"""``rackgate plan`` and ``model exact``: placements, probabilities, dominated choices, advice, output and document."""
 
 from __future__ import annotations
 
@@ -27,24 +27,27 @@ from pyhooks.placement.exact_model import ELRS, evaluate
 from pyhooks.placement.model_report import format_probability, format_year_share, print_plan
 from pyhooks.placement.replica_placement import Placement, distinct_placements, parse_placement, parse_racks
 
-ROOM = {"a": 2, "b": 2, "c": 1}
+BROKERS_BY_RACK = {"a": 2, "b": 2, "c": 1}
 RUNNER = CliRunner()
 
 
-def all_of(room: Mapping[str, int], most: int = 5) -> tuple[Choice, ...]:
-    factors = range(1, min(most, sum(room.values())) + 1)
+def choices_for(brokers_by_rack: Mapping[str, int], max_rf: int = 5) -> tuple[Choice, ...]:
+    factors = range(1, min(max_rf, sum(brokers_by_rack.values())) + 1)
     return evaluate_choices(
-        [made for rf in factors for made in distinct_placements(room, rf)], ch.default_probabilities()
+        [placement for rf in factors for placement in distinct_placements(brokers_by_rack, rf)],
+        ch.default_probabilities(),
     )
 
 
-def runs(*arguments: str) -> Any:
-    done = RUNNER.invoke(app, [*arguments, "--json"], catch_exceptions=False)
-    assert done.exit_code == 0
-    return json.loads(done.output)
+def json_of(*arguments: str) -> Any:
+    """Return the JSON output of a command."""
+    finished = RUNNER.invoke(app, [*arguments, "--json"], catch_exceptions=False)
+    assert finished.exit_code == 0
+    return json.loads(finished.output)
 
 
-def fails(*arguments: str) -> str:
+def error_of(*arguments: str) -> str:
+    """Return the one-line error of a command."""
     with pytest.raises(RackgateError) as caught:
         RUNNER.invoke(app, [*arguments], catch_exceptions=False)
     assert caught.value.exit_status == 2
@@ -52,17 +55,20 @@ def fails(*arguments: str) -> str:
     return str(caught.value)
 
 
-# Placements.
+# -- placements -------------------------------------------------------------------------------------------------------
 
 
 @given(st.dictionaries(st.sampled_from("abcd"), st.integers(1, 3), min_size=1), st.integers(1, 6))
-def test_shapes_are_all_choices_of_brokers_up_to_rack_names(room: dict[str, int], rf: int) -> None:
-    brokers = [rack for rack, size in room.items() for _ in range(size)]
-    expected = {tuple(sorted(Counter(some).values(), reverse=True)) for some in itertools.combinations(brokers, rf)}
-    found = distinct_placements(room, rf)
-    assert sorted(tuple(sorted(one.counts, reverse=True)) for one in found) == sorted(expected)
-    for one in found:
-        assert all(count <= room[rack] for rack, count in zip(one.racks, one.counts, strict=True))
+def test_distinct_placements_are_all_choices_of_brokers_up_to_rack_names(
+    brokers_by_rack: dict[str, int], rf: int
+) -> None:
+    brokers = [rack for rack, size in brokers_by_rack.items() for _ in range(size)]
+    expected = {tuple(sorted(Counter(chosen).values(), reverse=True)) for chosen in itertools.combinations(brokers, rf)}
+    found = distinct_placements(brokers_by_rack, rf)
+    assert sorted(tuple(sorted(placement.counts, reverse=True)) for placement in found) == sorted(expected)
+    for placement in found:
+        pairs = zip(placement.racks, placement.counts, strict=True)
+        assert all(count <= brokers_by_rack[rack] for rack, count in pairs)
 
 
 def test_placements_are_parsed() -> None:
@@ -89,10 +95,10 @@ def test_invalid_placements_are_errors(text: str, error: str) -> None:
         parse_placement(text, "--placement", {"a": 9, "b": 9, "c": 1})
 
 
-# Chances.
+# -- probabilities ----------------------------------------------------------------------------------------------------
 
 
-def test_chances_are_parsed() -> None:
+def test_probabilities_are_parsed() -> None:
     assert ch.parse_unavailable_share("0.01", "it") == 0.01
     assert ch.parse_unavailable_share("4x1h", "it") == pytest.approx(4 / 8766)
     assert ch.parse_destruction_probability("0.02", "it", 1.0) == 0.02
@@ -100,10 +106,10 @@ def test_chances_are_parsed() -> None:
     assert ch.parse_destruction_probability("1/y", "it", ch.YEAR_S) == pytest.approx(1 - 2.718281828**-1)
 
 
-@pytest.mark.parametrize("wrong", ["1.01", "-0.1", "nan", "often", "2x", "0.1/y", ""])
-def test_an_invalid_share_of_time_is_an_error(wrong: str) -> None:
-    with pytest.raises(RackgateError, match=re.escape(f"--rack-away {wrong}: ") + "expected a"):
-        ch.parse_unavailable_share(wrong, "--rack-away")
+@pytest.mark.parametrize("invalid", ["1.01", "-0.1", "nan", "often", "2x", "0.1/y", ""])
+def test_an_invalid_share_of_time_is_an_error(invalid: str) -> None:
+    with pytest.raises(RackgateError, match=re.escape(f"--rack-away {invalid}: ") + "expected a"):
+        ch.parse_unavailable_share(invalid, "--rack-away")
 
 
 def test_a_share_of_time_above_1_is_an_error() -> None:
@@ -111,68 +117,80 @@ def test_a_share_of_time_above_1_is_an_error() -> None:
         ch.parse_unavailable_share("1000x24h", "--rack-away")
 
 
-@pytest.mark.parametrize("wrong", ["1.01", "-1/y", "inf", "0.1/d", "2x1h"])
-def test_an_invalid_chance_of_destruction_is_an_error(wrong: str) -> None:
-    with pytest.raises(RackgateError, match=re.escape(f"--rack-destroyed {wrong}: ") + "expected a probability"):
-        ch.parse_destruction_probability(wrong, "--rack-destroyed", 1.0)
+@pytest.mark.parametrize("invalid", ["1.01", "-1/y", "inf", "0.1/d", "2x1h"])
+def test_an_invalid_probability_of_destruction_is_an_error(invalid: str) -> None:
+    with pytest.raises(RackgateError, match=re.escape(f"--rack-destroyed {invalid}: ") + "expected a probability"):
+        ch.parse_destruction_probability(invalid, "--rack-destroyed", 1.0)
 
 
-# Costs, and what beats what.
+# -- costs and dominated choices --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("where", "copies"), [("a", 0), ("a:3", 0), ("a,b,c", 2), ("a,a,b", 4 / 3), ("a:2,b:2", 2)])
 def test_copies_across_racks(where: str, copies: float) -> None:
-    """RF - 1 with one replica in each rack, as in the background document; else by hand."""
+    """RF - 1 with one replica in each rack, as in the background document; the others are computed by hand."""
     assert cross_rack_copies(parse_placement(where, "it")) == pytest.approx(copies)
 
 
-def test_choices_cover_all_settings_and_merged_ones_are_equal() -> None:
-    for one in all_of(ROOM):
-        for racks in one.min_racks:
-            alone = evaluate(
-                one.placement, min_replicas=one.min_replicas, min_racks=racks, probabilities=ch.default_probabilities()
+def test_choices_cover_all_settings_and_merge_only_equal_ones() -> None:
+    for choice in choices_for(BROKERS_BY_RACK):
+        for racks in choice.min_racks:
+            single = evaluate(
+                choice.placement,
+                min_replicas=choice.min_replicas,
+                min_racks=racks,
+                probabilities=ch.default_probabilities(),
             )
-            assert alone.refused == one.evaluation.refused
-            assert alone.worst == one.evaluation.worst
-            assert alone.usual == one.evaluation.usual
-    choice_text = {(one.placement, one.min_replicas, r) for one in all_of(ROOM) for r in one.min_racks}
-    expected = {
-        (made, m, r)
-        for rf in range(1, 6)
-        for made in distinct_placements(ROOM, rf)
-        for m in range(1, rf + 1)
-        for r in range(1, min(m, len(made.racks)) + 1)
+            assert single.refused == choice.evaluation.refused
+            assert single.worst == choice.evaluation.worst
+            assert single.usual == choice.evaluation.usual
+    covered = {
+        (choice.placement, choice.min_replicas, r) for choice in choices_for(BROKERS_BY_RACK) for r in choice.min_racks
     }
-    assert choice_text == expected
+    expected = {
+        (placement, m, r)
+        for rf in range(1, 6)
+        for placement in distinct_placements(BROKERS_BY_RACK, rf)
+        for m in range(1, rf + 1)
+        for r in range(1, min(m, len(placement.racks)) + 1)
+    }
+    assert covered == expected
 
 
-def test_exactly_dominated_choices_are_grey() -> None:
-    found = all_of({"a": 3, "b": 3, "c": 3})
-    assert any(one.dominated for one in found)
-    for one in found:
+def test_a_choice_is_marked_if_another_dominates_it() -> None:
+    found = choices_for({"a": 3, "b": 3, "c": 3})
+    assert any(choice.dominated for choice in found)
+    for choice in found:
         better = [
             other
             for other in found
-            if all(a <= b * 1.000001 for a, b in zip(other.criteria, one.criteria, strict=True))
-            and any(a < b * 0.999999 for a, b in zip(other.criteria, one.criteria, strict=True))
+            if all(a <= b * 1.000001 for a, b in zip(other.criteria, choice.criteria, strict=True))
+            and any(a < b * 0.999999 for a, b in zip(other.criteria, choice.criteria, strict=True))
         ]
-        assert one.dominated is bool(better), one
-    # nothing beats all that beat others: a choice that is beaten is beaten by one that is not
-    best = [one for one in found if not one.dominated]
-    for one in found:
-        if one.dominated:
-            assert any(all(a <= b * 1.000001 for a, b in zip(o.criteria, one.criteria, strict=True)) for o in best)
+        assert choice.dominated is bool(better), choice
+    # each dominated choice is dominated by one that is not
+    undominated = [choice for choice in found if not choice.dominated]
+    for choice in found:
+        if choice.dominated:
+            assert any(
+                all(a <= b * 1.000001 for a, b in zip(other.criteria, choice.criteria, strict=True))
+                for other in undominated
+            )
 
 
-# Advice.
+# -- advice -----------------------------------------------------------------------------------------------------------
 
 
 def test_advice_for_three_racks() -> None:
-    durable, available, cheap = recommend(all_of(ROOM))
-    for one in (durable, available):
-        assert one.choice is not None
-        assert (str(one.choice.placement), one.choice.min_replicas, one.choice.min_racks) == ("a b c", 2, (1, 2))
-        assert "R=2 has the same effect as R=1 until replicas are moved" in one.because
+    durable, available, cheap = recommend(choices_for(BROKERS_BY_RACK))
+    for advice in (durable, available):
+        assert advice.choice is not None
+        assert (str(advice.choice.placement), advice.choice.min_replicas, advice.choice.min_racks) == (
+            "a b c",
+            2,
+            (1, 2),
+        )
+        assert "R=2 has the same effect as R=1 until replicas are moved" in advice.because
     assert cheap.choice is not None
     assert (str(cheap.choice.placement), cheap.choice.min_replicas, cheap.choice.min_racks) == ("a a b", 2, (1,))
     assert "one rack may be the only one with them" in cheap.because
@@ -181,17 +199,20 @@ def test_advice_for_three_racks() -> None:
 
 
 def test_advice_does_not_depend_on_the_defaults() -> None:
-    """As stated in kip/model.md: each of them ten times higher or lower."""
-    placements = [made for rf in range(1, 6) for made in distinct_placements(ROOM, rf)]
+    """As stated in kip/model.md: each default is multiplied and divided by ten."""
+    placements = [placement for rf in range(1, 6) for placement in distinct_placements(BROKERS_BY_RACK, rf)]
     usual = [
-        one.choice and settings_of(one.choice)
-        for one in recommend(evaluate_choices(placements, ch.default_probabilities()))
+        advice.choice and settings_of(advice.choice)
+        for advice in recommend(evaluate_choices(placements, ch.default_probabilities()))
     ]
     for name in ("broker_away", "rack_away", "broker_destroyed", "rack_destroyed"):
-        for times in (0.1, 10.0):
-            other = replace(ch.default_probabilities(), **{name: times * getattr(ch.default_probabilities(), name)})
-            found = [one.choice and settings_of(one.choice) for one in recommend(evaluate_choices(placements, other))]
-            assert found == usual, (name, times)
+        for factor in (0.1, 10.0):
+            other = replace(ch.default_probabilities(), **{name: factor * getattr(ch.default_probabilities(), name)})
+            found = [
+                advice.choice and settings_of(advice.choice)
+                for advice in recommend(evaluate_choices(placements, other))
+            ]
+            assert found == usual, (name, factor)
 
 
 def settings_of(choice: Choice) -> tuple[str, int, tuple[int, ...]]:
@@ -199,7 +220,7 @@ def settings_of(choice: Choice) -> tuple[str, int, tuple[int, ...]]:
 
 
 def test_with_two_racks_each_choice_has_a_cost() -> None:
-    durable, available, _ = recommend(all_of({"a": 2, "b": 2}))
+    durable, available, _ = recommend(choices_for({"a": 2, "b": 2}))
     assert durable.choice is not None
     assert durable.choice.evaluation.outlives_racks == 1
     assert durable.choice.evaluation.writes_without_racks == 0
@@ -209,18 +230,18 @@ def test_with_two_racks_each_choice_has_a_cost() -> None:
     assert (str(available.choice.placement), available.choice.min_replicas) == ("a a b b", 2)
 
 
-def test_missing_advice_is_stated() -> None:
-    durable, available, cheap = recommend(all_of({"a": 2}))
+def test_the_reason_for_missing_advice_is_stated() -> None:
+    durable, available, cheap = recommend(choices_for({"a": 2}))
     assert durable.choice is available.choice is cheap.choice is None
     assert "two racks and RF 2" in durable.because
     assert cheap.because == "no choice in the table: that requires RF 3"
 
 
-# The commands.
+# -- commands ---------------------------------------------------------------------------------------------------------
 
 
 def test_exact_as_json() -> None:
-    output = runs(
+    output = json_of(
         "model", "exact", "--placement", "a,a,b", "--min-replicas", "2", "--min-racks", "2", "--broker-away", "0.01",
         "--rack-away", "0", "--broker-destroyed", "0.02", "--rack-destroyed", "0",
     )  # fmt: skip
@@ -229,7 +250,7 @@ def test_exact_as_json() -> None:
     }  # fmt: skip
     evaluation = output["weighed"]
     assert evaluation["limits"] == {"replicas": 2, "racks": 2}
-    # b is away and both of a are there, or two are away, or all
+    # b is unavailable and both brokers of a are up; two brokers are unavailable; all are
     assert evaluation["refused"]["racks"] == pytest.approx(0.01 * 0.99**2)
     assert evaluation["refused"]["replicas"] == pytest.approx(3 * 0.01**2 * 0.99)
     assert evaluation["refused"]["no_leader"] == pytest.approx(1e-6)
@@ -248,45 +269,48 @@ def test_exact_as_a_table() -> None:
 
 
 def test_plan_as_json_and_as_a_table(tmp_path: Path) -> None:
-    stem = tmp_path / "made" / "plan"
-    output = runs("plan", "--racks", "a:2,b:2,c:1", "--picture", str(stem))
-    assert len(output["choices"]) == len(all_of(ROOM))
+    stem = tmp_path / "new" / "plan"
+    output = json_of("plan", "--racks", "a:2,b:2,c:1", "--picture", str(stem))
+    assert len(output["choices"]) == len(choices_for(BROKERS_BY_RACK))
     best = output["choices"][output["advice"][0]["choice"]]
     assert (best["placement"], best["rf"], best["min_replicas"]) == ({"a": 1, "b": 1, "c": 1}, 3, 2)
     assert best["min_racks"] == [1, 2]
     assert (best["storage_factor"], best["cross_rack_copies"]) == (3, 2)
     assert stem.with_name("plan.png").read_bytes().startswith(b"\x89PNG")
-    drawn = stem.with_name("plan.svg").read_text(encoding="utf-8")
+    svg = stem.with_name("plan.svg").read_text(encoding="utf-8")
     # RF 2 on a b, RF 3 on a b c, RF 4 on a a b c and RF 5
-    assert drawn.count("M=2 R=2") == 4
+    assert svg.count("M=2 R=2") == 4
     again = tmp_path / "again"
     result = RUNNER.invoke(app, ["plan", "--racks", "a:2,b:2,c:1", "--picture", str(again)], catch_exceptions=False)
-    assert again.with_name("again.svg").read_text(encoding="utf-8") == drawn
+    assert again.with_name("again.svg").read_text(encoding="utf-8") == svg
     assert "Keep writing with one rack unavailable: RF 3 on a b c, M=2, R=2" in result.output.replace("\n", " ")
 
 
 def test_the_table_fits_80_columns_and_greys_dominated_choices() -> None:
-    found = all_of(ROOM)
+    found = choices_for(BROKERS_BY_RACK)
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="standard")
     print_plan(console, found, recommend(found), ch.default_probabilities())
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     assert "…" not in "".join(lines)
     assert any("a a b b c" in line for line in lines)
-    assert sum(" \x1b[90m " in line for line in lines) == sum(one.dominated for one in found) > 0
+    assert sum(" \x1b[90m " in line for line in lines) == sum(choice.dominated for choice in found) > 0
 
 
-def test_a_picture_without_failures(tmp_path: Path) -> None:
-    """Logarithms have no place for what never happens."""
+def test_a_picture_can_be_drawn_if_all_probabilities_are_0(tmp_path: Path) -> None:
+    """A logarithmic axis has no position for 0."""
     options = ["--broker-away", "0", "--rack-away", "0", "--picture", str(tmp_path / "plan")]
-    assert runs("plan", "--racks", "a,b", *options)["choices"]
+    assert json_of("plan", "--racks", "a,b", *options)["choices"]
     assert (tmp_path / "plan.png").is_file()
 
 
 def test_the_plan_is_limited_to_the_given_settings() -> None:
-    only = runs("plan", "--racks", "a:2,b:2,c:1", "--placement", "a,a,b", "--placement", "a:2,b:1")
-    assert {json.dumps(one["placement"]) for one in only["choices"]} == {'{"a": 2, "b": 1}'}
-    assert {one["rf"] for one in runs("plan", "--racks", "a:2,b:2", "--rf", "4", "--rf", "2")["choices"]} == {2, 4}
+    limited = json_of("plan", "--racks", "a:2,b:2,c:1", "--placement", "a,a,b", "--placement", "a:2,b:1")
+    assert {json.dumps(choice["placement"]) for choice in limited["choices"]} == {'{"a": 2, "b": 1}'}
+    assert {choice["rf"] for choice in json_of("plan", "--racks", "a:2,b:2", "--rf", "4", "--rf", "2")["choices"]} == {
+        2,
+        4,
+    }
 
 
 @pytest.mark.parametrize(
@@ -305,16 +329,16 @@ def test_the_plan_is_limited_to_the_given_settings() -> None:
     ],
 )
 def test_invalid_values_are_one_line_errors(arguments: list[str], error: str) -> None:
-    assert error in fails(*arguments)
+    assert error in error_of(*arguments)
 
 
-def test_times_of_a_year() -> None:
+def test_shares_of_a_year_are_formatted() -> None:
     year_s = 365.25 * 24 * 3600
     found = [format_year_share(seconds / year_s) for seconds in (0, 1e-5, 0.0023, 4.21, 90, 7200, 90000, year_s)]
     assert found == ["never", "<1 ms", "2.3 ms", "4.2 s", "1.5 min", "2.0 h", "1.0 d", "always"]
 
 
-# The documents.
+# -- documents --------------------------------------------------------------------------------------------------------
 
 
 def test_the_defaults_of_the_document_are_those_of_the_commands() -> None:
@@ -323,14 +347,14 @@ def test_the_defaults_of_the_document_are_those_of_the_commands() -> None:
         assert f"| `{default.option}` | {default.value} |" in text
 
 
-def test_the_table_of_the_document_equals_the_model_s() -> None:
+def test_the_table_of_the_document_equals_the_model() -> None:
     text = (paths.REPO / "kip" / "model.md").read_text(encoding="utf-8").partition("\n## Years of a cluster\n")[0]
     rows = re.findall(r"^\| ([abc, ]+) \| (\d) \| (\d) \| (.+) \|$", text, re.MULTILINE)
     assert len(rows) >= 12
-    for where, m, r, figures in rows:
+    for placement, m, r, figures in rows:
         found, stock = (
             evaluate(
-                parse_placement(where, "it"),
+                parse_placement(placement, "it"),
                 min_replicas=int(m),
                 min_racks=int(r),
                 probabilities=ch.default_probabilities(),
@@ -345,15 +369,15 @@ def test_the_table_of_the_document_equals_the_model_s() -> None:
             format_probability(stock.worst.total),
             str(max(0, found.writes_without_racks)),
             str(max(0, found.outlives_racks)),
-        ], f"{where} {m} {r}"
+        ], f"{placement} {m} {r}"
 
 
-def test_the_picture_of_the_document_equals_the_command_s(tmp_path: Path) -> None:
-    made = tmp_path / "plan"
-    RUNNER.invoke(app, ["plan", "--racks", "a:2,b:2,c:1", "--picture", str(made)], catch_exceptions=False)
+def test_the_picture_of_the_document_equals_the_command_output(tmp_path: Path) -> None:
+    stem = tmp_path / "plan"
+    RUNNER.invoke(app, ["plan", "--racks", "a:2,b:2,c:1", "--picture", str(stem)], catch_exceptions=False)
     old, new = (
         re.findall(r"<text[^>]*>([^<]*)</text>", path.read_text(encoding="utf-8"))
-        for path in (paths.REPO / "kip" / "evidence" / "plan.svg", made.with_name("plan.svg"))
+        for path in (paths.REPO / "kip" / "evidence" / "plan.svg", stem.with_name("plan.svg"))
     )
     assert len(new) > 30
     assert old == new

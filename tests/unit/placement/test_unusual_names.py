@@ -1,4 +1,4 @@
-"""``rackgate check`` on unusual names and values: each is reported, safe for the terminal."""
+"""``rackgate check`` with unusual names and values: all are reported and safe to print on a terminal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from pyhooks.placement.gate_forecast import (
 )
 from pyhooks.placement.reassignment_plan import plan_reassignment
 
-ODD = [
+UNUSUAL = [
     "[red]",
     "[/x]",
     "[bold]a[/bold]",
@@ -50,25 +50,25 @@ ODD = [
     "",
     " ",
 ]
-NAMES = st.one_of(st.sampled_from(ODD), st.text(max_size=12), st.text(min_size=200, max_size=400))
+NAMES = st.one_of(st.sampled_from(UNUSUAL), st.text(max_size=12), st.text(min_size=200, max_size=400))
 NUMBERS = st.one_of(st.integers(-5, 5), st.integers(-(2**31), 2**31 - 1))
 ON = {RACKS_FEATURE: 1, ELR_FEATURE: 1}
 
 
-def shown(report: Any, *, strict: bool) -> str:
+def printed(report: Any, *, strict: bool) -> str:
     console = Console(file=io.StringIO(), width=100, highlight=False, force_terminal=False)
     print_report(console, report, strict=strict)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
-def raw(text: str) -> list[str]:
+def unprintable(text: str) -> list[str]:
     return [c for c in text if not c.isprintable() and c != "\n"]
 
 
 @st.composite
-def seens(draw: st.DrawFn) -> ClusterObservation:
-    """A cluster of which everything is odd that a broker can make so."""
+def observations(draw: st.DrawFn) -> ClusterObservation:
+    """Draw a cluster in which all names and values that brokers report may be unusual."""
     numbers = range(1, draw(st.integers(1, 5)) + 1)
     brokers = {n: Broker(n, draw(NAMES), draw(st.booleans()), draw(NAMES)) for n in numbers}
     ids = st.integers(-1, 6)
@@ -97,83 +97,85 @@ def seens(draw: st.DrawFn) -> ClusterObservation:
             refused=draw(st.dictionaries(NAMES, NAMES, max_size=2)),
             invalid=draw(st.dictionaries(NAMES, st.dictionaries(NAMES, st.none() | NAMES, max_size=2), max_size=2)),
         )
-    silent = {number: draw(NAMES) for number in numbers if number not in responses}
-    enforcement = Enforcement(responses, silent)
+    unresponsive = {number: draw(NAMES) for number in numbers if number not in responses}
+    enforcement = Enforcement(responses, unresponsive)
     voters = draw(st.none() | st.lists(ids, max_size=3).map(tuple))
-    questions = draw(st.dictionaries(st.sampled_from(["quorum", "reassignments"]), NAMES))
-    cluster = ClusterSnapshot(draw(NAMES), brokers, tuple(topics), enforcement.enforced, voters, questions)
+    unanswered_queries = draw(st.dictionaries(st.sampled_from(["quorum", "reassignments"]), NAMES))
+    cluster = ClusterSnapshot(draw(NAMES), brokers, tuple(topics), enforcement.enforced, voters, unanswered_queries)
     return ClusterObservation(cluster, enforcement)
 
 
-@given(seens(), st.booleans())
-def test_the_report_is_always_made_and_safe_to_print(seen: ClusterObservation, strict: bool) -> None:
-    made = make_report(seen, seen.cluster.topics, strict=strict, expect_racks=2)
-    assert not raw(shown(made, strict=strict))
-    text = "".join(json_parts(made))
+@given(observations(), st.booleans())
+def test_the_report_is_complete_and_safe_to_print(observed: ClusterObservation, strict: bool) -> None:
+    report = make_report(observed, observed.cluster.topics, strict=strict, expect_racks=2)
+    assert not unprintable(printed(report, strict=strict))
+    text = "".join(json_parts(report))
     assert text.isascii()
     output = json.loads(text)
-    assert [one["name"] for one in output["topics"]] == [one.name for one in seen.cluster.topics]
-    assert {one["id"]: one["rack"] or "" for one in output["brokers"]} == {
-        broker.broker_id: broker.rack for broker in seen.cluster.brokers.values()
+    assert [topic["name"] for topic in output["topics"]] == [topic.name for topic in observed.cluster.topics]
+    assert {broker["id"]: broker["rack"] or "" for broker in output["brokers"]} == {
+        broker.broker_id: broker.rack for broker in observed.cluster.brokers.values()
     }
-    assert {one["id"]: one["address"] for one in output["brokers"]} == {
-        broker.broker_id: broker.address for broker in seen.cluster.brokers.values()
+    assert {broker["id"]: broker["address"] for broker in output["brokers"]} == {
+        broker.broker_id: broker.address for broker in observed.cluster.brokers.values()
     }
-    assert [one["means"] for one in output["findings"]] == [one.means for one in made.findings]
-    silent = {one["id"] for one in output["brokers"] if not one["answered"]}
-    assert silent == set(seen.enforcement.unresponsive)
-    assert made.at_risk or not silent or all(seen.cluster.brokers[one].fenced for one in silent)
+    assert [finding["means"] for finding in output["findings"]] == [finding.means for finding in report.findings]
+    unresponsive = {broker["id"] for broker in output["brokers"] if not broker["answered"]}
+    assert unresponsive == set(observed.enforcement.unresponsive)
+    assert report.at_risk or not unresponsive or all(observed.cluster.brokers[broker].fenced for broker in unresponsive)
 
 
-@given(seens())
-def test_a_plan_is_always_made_and_its_json_has_the_names(seen: ClusterObservation) -> None:
-    made = plan_reassignment(seen.cluster)
-    moved = {one["topic"] for one in json.loads(made.to_json())["partitions"]}
-    assert moved == {move.partition.topic for move in made.moves}
-    unknown = {one.topic for one in made.unknown}
-    assert unknown == {one.name for one in seen.cluster.topics if one.requirements is None}
-    assert not (unknown and made.complete)
-    if "reassignments" in seen.cluster.unanswered:
-        assert not made.moves
+@given(observations())
+def test_a_plan_is_computed_and_its_json_has_the_names(observed: ClusterObservation) -> None:
+    plan = plan_reassignment(observed.cluster)
+    moved = {partition["topic"] for partition in json.loads(plan.to_json())["partitions"]}
+    assert moved == {move.partition.topic for move in plan.moves}
+    unknown = {topic.topic for topic in plan.unknown}
+    assert unknown == {topic.name for topic in observed.cluster.topics if topic.requirements is None}
+    assert not (unknown and plan.complete)
+    if "reassignments" in observed.cluster.unanswered:
+        assert not plan.moves
 
 
 RACKS = {1: "[red]", 2: "[/x]", 3: "\x1b[31m‮b\n", 4: ":warning: {brokers}"}
 
 
-def placed(replicas: tuple[int, ...], isr: tuple[int, ...], *, racks: Mapping[int, str] = RACKS) -> Any:
+def strict_report(replicas: tuple[int, ...], isr: tuple[int, ...], *, racks: Mapping[int, str] = RACKS) -> Any:
     requirements = IsrRequirements(ConfigValue(2, "topic"), ConfigValue(3, "topic"))
     brokers = {number: Broker(number, rack, False, f"h{number}:1") for number, rack in racks.items()}
     topic = CheckedTopic("t", False, (ReportedPartition("t", 0, isr[0], replicas, isr),), requirements)
     enforcement = Enforcement({number: BrokerResponse(14, 1, ON, 7, requirements) for number in racks}, {})
-    seen = ClusterObservation(ClusterSnapshot("id", brokers, (topic,), enforcement.enforced, (1, 2, 3)), enforcement)
-    return make_report(seen, seen.cluster.topics, strict=True)
+    observed = ClusterObservation(
+        ClusterSnapshot("id", brokers, (topic,), enforcement.enforced, (1, 2, 3)), enforcement
+    )
+    return make_report(observed, observed.cluster.topics, strict=True)
 
 
 def test_each_rack_is_shown_by_its_name() -> None:
-    joined = "".join(shown(placed((1, 2, 4), (1, 2)), strict=True).split())
+    joined = "".join(printed(strict_report((1, 2, 4), (1, 2)), strict=True).split())
     for name in ("[red]", "[/x]", r"\x1b[31m\u202eb\n", ":warning:{brokers}"):
         assert name in joined
-    (short,) = [one for one in placed((1, 2, 4), (4,)).findings if one.code == "too-few-racks"]
-    assert "in rack :warning: {brokers}, min" in short.means, "a name is never filled in"
+    (finding,) = [finding for finding in strict_report((1, 2, 4), (4,)).findings if finding.code == "too-few-racks"]
+    assert "in rack :warning: {brokers}, min" in finding.means, "braces in a name are not a placeholder"
 
 
-def test_a_long_name_takes_few_lines() -> None:
-    made = placed((1, 2, 3), (1, 2, 3), racks={1: "a" * 30_000, 2: "b", 3: "c"})
-    assert len(shown(made, strict=True).splitlines()) < 100
-    assert "a" * 30_000 in "".join(json_parts(made))
+def test_a_long_name_is_shortened_in_the_table() -> None:
+    report = strict_report((1, 2, 3), (1, 2, 3), racks={1: "a" * 30_000, 2: "b", 3: "c"})
+    assert len(printed(report, strict=True).splitlines()) < 100
+    assert "a" * 30_000 in "".join(json_parts(report))
 
 
 def test_racks_that_differ_in_case_or_spaces_are_a_notice() -> None:
     (found,) = [
-        one
-        for one in placed((1, 2, 3), (1, 2, 3), racks={1: "az1", 2: "AZ 1", 3: "az2"}).findings
-        if one.code == "similar-racks"
+        finding
+        for finding in strict_report((1, 2, 3), (1, 2, 3), racks={1: "az1", 2: "AZ 1", 3: "az2"}).findings
+        if finding.code == "similar-racks"
     ]
     assert (found.severity, "'AZ 1', 'az1'" in found.means, "az2" in found.means) == ("notice", True, False)
-    assert "similar-racks" not in {one.code for one in placed((1, 2, 3), (1, 2, 3)).findings}
+    assert "similar-racks" not in {finding.code for finding in strict_report((1, 2, 3), (1, 2, 3)).findings}
 
 
-# -- settings reported by a broker -----------------------------------------------------------------------------------
+# -- settings reported by a broker ------------------------------------------------------------------------------------
 
 
 def config(key: str, value: Any, source: Any = 1) -> dict[str, Any]:
@@ -181,33 +183,33 @@ def config(key: str, value: Any, source: Any = 1) -> dict[str, Any]:
 
 
 def settings_of(*configs: Mapping[str, Any], name: str = "t") -> ReportedSettings:
-    made = ReportedSettings()
-    made.read([{"resourceType": 2, "resourceName": name, "errorCode": 0, "configs": list(configs)}], {name})
-    made.complete({name})
-    return made
+    settings = ReportedSettings()
+    settings.read([{"resourceType": 2, "resourceName": name, "errorCode": 0, "configs": list(configs)}], {name})
+    settings.complete({name})
+    return settings
 
 
 @pytest.mark.parametrize("value", ["abc", "-3", "0", "", " 2", "2 ", "+2", "1_0", "2.0", "٣", "2147483648", "9" * 5000])
 @pytest.mark.parametrize("key", [MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS])
-def test_a_value_that_is_no_number_is_named_and_unknown(key: str, value: str) -> None:
+def test_an_invalid_value_is_reported_and_unknown(key: str, value: str) -> None:
     values = {MIN_INSYNC_REPLICAS: "2", MIN_INSYNC_RACKS: "2"} | {key: value}
-    made = settings_of(*(config(*one) for one in values.items()))
-    assert (made.topics, made.invalid) == ({}, {"t": {key: value}})
+    settings = settings_of(*(config(*item) for item in values.items()))
+    assert (settings.topics, settings.invalid) == ({}, {"t": {key: value}})
     requirements = IsrRequirements(ConfigValue(2, "topic"), ConfigValue(2, "topic"))
-    good = BrokerResponse(
+    valid = BrokerResponse(
         14, 1, ON, 7, IsrRequirements(ConfigValue(1, "default"), ConfigValue(1, "default")), topics={"t": requirements}
     )
-    bad = BrokerResponse(14, 1, ON, 7, good.default, invalid=made.invalid)
+    invalid = BrokerResponse(14, 1, ON, 7, valid.default, invalid=settings.invalid)
     topic = CheckedTopic("t", False, (ReportedPartition("t", 0, 1, (1, 2), (1, 2)),), requirements, {1: requirements})
     brokers = {number: Broker(number, "ab"[number % 2]) for number in (1, 2)}
-    enforcement = Enforcement({1: good, 2: bad}, {})
-    seen = ClusterObservation(ClusterSnapshot("id", brokers, (topic,), enforcement.enforced, ()), enforcement)
-    report = make_report(seen, [topic], strict=False)
-    (found,) = [one for one in report.findings if one.code == "value-invalid"]
+    enforcement = Enforcement({1: valid, 2: invalid}, {})
+    observed = ClusterObservation(ClusterSnapshot("id", brokers, (topic,), enforcement.enforced, ()), enforcement)
+    report = make_report(observed, [topic], strict=False)
+    (found,) = [finding for finding in report.findings if finding.code == "value-invalid"]
     assert (found.severity, found.topic) == ("unknown", "t")
     assert found.means.startswith(f"broker 2: {key}={value[:40]!r} ")
     assert report.at_risk
-    assert report.topics[0].forecasts, "the other broker's answer counts"
+    assert report.topics[0].forecasts, "the other broker's response is used"
 
 
 def test_a_missing_value_for_replicas_is_invalid() -> None:
@@ -218,23 +220,23 @@ def test_a_missing_value_for_replicas_is_invalid() -> None:
 
 @pytest.mark.parametrize(("value", "number"), [("1", 1), ("2147483647", 2**31 - 1)])
 def test_a_number_is_accepted(value: str, number: int) -> None:
-    made = settings_of(config(MIN_INSYNC_REPLICAS, value), config(MIN_INSYNC_RACKS, value, 5))
-    assert made.topics == {"t": IsrRequirements(ConfigValue(number, "topic"), ConfigValue(number, "default"))}
-    assert not made.invalid
+    settings = settings_of(config(MIN_INSYNC_REPLICAS, value), config(MIN_INSYNC_RACKS, value, 5))
+    assert settings.topics == {"t": IsrRequirements(ConfigValue(number, "topic"), ConfigValue(number, "default"))}
+    assert not settings.invalid
 
 
 def test_a_broker_without_the_config_for_racks_is_valid() -> None:
-    bare = {"t": IsrRequirements(ConfigValue(2, "topic"), None)}
-    assert settings_of(config(MIN_INSYNC_REPLICAS, "2")).topics == bare
-    assert settings_of(config(MIN_INSYNC_REPLICAS, "2"), config(MIN_INSYNC_RACKS, None)).topics == bare
+    expected = {"t": IsrRequirements(ConfigValue(2, "topic"), None)}
+    assert settings_of(config(MIN_INSYNC_REPLICAS, "2")).topics == expected
+    assert settings_of(config(MIN_INSYNC_REPLICAS, "2"), config(MIN_INSYNC_RACKS, None)).topics == expected
 
 
-def test_an_incomplete_response_is_refused() -> None:
-    made = ReportedSettings()
-    made.read([{"resourceType": 2, "resourceName": "other", "errorCode": 0, "configs": []}], {"t"})
-    made.complete({"t"})
-    assert set(made.refused) == {"t", ""}
-    assert not made.topics
+def test_an_incomplete_response_is_rejected() -> None:
+    settings = ReportedSettings()
+    settings.read([{"resourceType": 2, "resourceName": "other", "errorCode": 0, "configs": []}], {"t"})
+    settings.complete({"t"})
+    assert set(settings.refused) == {"t", ""}
+    assert not settings.topics
 
 
 JSON = st.recursive(
@@ -268,31 +270,31 @@ RESULTS = st.fixed_dictionaries(
 @given(st.lists(RESULTS, max_size=5))
 @example([{"resourceType": 2, "resourceName": "t", "errorCode": 0, "configs": [config(MIN_INSYNC_REPLICAS, True)]}])
 def test_each_topic_is_known_or_reported_as_unknown(results: list[dict[str, Any]]) -> None:
-    made = ReportedSettings()
-    made.read(results, {"t", "u"})
-    made.complete({"t", "u"})
-    assert made.topics.keys() | made.refused.keys() | made.invalid.keys() >= {"t", "u"}
-    assert made.topics.keys() <= {"t", "u"}
-    assert made.default is not None or "" in made.refused or "" in made.invalid
-    for requirements in (*made.topics.values(), *([made.default] if made.default else ())):
+    settings = ReportedSettings()
+    settings.read(results, {"t", "u"})
+    settings.complete({"t", "u"})
+    assert settings.topics.keys() | settings.refused.keys() | settings.invalid.keys() >= {"t", "u"}
+    assert settings.topics.keys() <= {"t", "u"}
+    assert settings.default is not None or "" in settings.refused or "" in settings.invalid
+    for requirements in (*settings.topics.values(), *([settings.default] if settings.default else ())):
         for setting in (requirements.replicas, requirements.racks):
             assert setting is None or 1 <= setting.value < 2**31
 
 
-# -- the terminal ----------------------------------------------------------------------------------------------------
+# -- the terminal -----------------------------------------------------------------------------------------------------
 
 
 @given(st.text())
 def test_control_characters_have_no_effect_on_a_terminal(text: str) -> None:
-    made = terminal.plain(text)
-    assert not raw(made.plain.replace("\n", "\x00"))
+    plain = terminal.plain(text)
+    assert not unprintable(plain.plain.replace("\n", "\x00"))
     console = Console(file=io.StringIO(), width=10_000, highlight=False)
-    console.print(made, Text("."))
+    console.print(plain, Text("."))
     assert isinstance(console.file, io.StringIO)
     if len(text) <= terminal.LENGTH_MAX:
-        assert console.file.getvalue() == f"{made.plain} .\n"
+        assert console.file.getvalue() == f"{plain.plain} .\n"
         if text.isprintable():
-            assert made.plain == text
+            assert plain.plain == text
 
 
 def test_a_long_text_is_cut_in_the_middle() -> None:
@@ -306,20 +308,20 @@ def test_an_error_is_one_safe_line(text: str) -> None:
     stream, before = io.StringIO(), sys.stderr
     sys.stderr = stream
     try:
-        status = exit_status.report_error(RackgateError(f"x{text}", detail=f"one\n{text}"), Console(file=stream))
+        status = exit_status.report_error(RackgateError(f"x{text}", detail=f"first line\n{text}"), Console(file=stream))
     finally:
         sys.stderr = before
     assert status == 2
-    assert not raw(stream.getvalue())
+    assert not unprintable(stream.getvalue())
     assert stream.getvalue().startswith("error: x")
 
 
 @pytest.mark.parametrize("pattern", ["a[b]", "a[b*", "?[b]", "*[b]"])
 def test_brackets_in_a_pattern_are_literal(pattern: str) -> None:
     topics = [CheckedTopic(name, False, (), None) for name in ("a[b]", "ab", "a.b", "a_b")]
-    assert [one.name for one in check_cli._select(topics, [pattern])] == ["a[b]"]
-    assert [one.name for one in check_cli._select(topics, ["a.b", "a_b"])] == ["a.b", "a_b"], (
-        "neither stands for the other"
+    assert [topic.name for topic in check_cli._select(topics, [pattern])] == ["a[b]"]
+    assert [topic.name for topic in check_cli._select(topics, ["a.b", "a_b"])] == ["a.b", "a_b"], (
+        ". and _ are different characters"
     )
     with pytest.raises(RackgateError, match="no such topic"):
         check_cli._select(topics, ["a[.]b"])
@@ -332,11 +334,11 @@ def test_a_closed_pipe_ends_the_command_without_an_error() -> None:
         "    sys.stdout.writelines('x' * 1000 + '\\n' for _ in range(10_000))\n"
         "sys.exit(7)"
     )
-    read, write = os.pipe()
+    read_end, write_end = os.pipe()
     env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, env=env)
-    os.close(write)
-    os.read(read, 10)
-    os.close(read)
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=write_end, stderr=subprocess.PIPE, env=env)
+    os.close(write_end)
+    os.read(read_end, 10)
+    os.close(read_end)
     _, error = process.communicate(timeout=60)
     assert (process.returncode, error) == (7, b"")

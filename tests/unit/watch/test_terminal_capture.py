@@ -1,4 +1,4 @@
-"""Terminal recording: its plan, and a program with a known screen (where the emulator is installed)."""
+"""Terminal recording: options, and the recording of a small program (needs the terminal emulator ``pyte``)."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ time.sleep(float(sys.argv[1]))
 """
 
 
-def test_the_plan_of_a_recording() -> None:
+def test_options_of_a_recording() -> None:
     plan = parse(["--out", "x/y", "--at", "20s", "--at", "500ms", "--size", "80x24", "--", "rackgate", "watch"])
     assert (plan.command, plan.moments_s, plan.columns, plan.lines) == (("rackgate", "watch"), (0.5, 20), 80, 24)
     with pytest.raises(RackgateError, match=r"^--size 80: "):
         parse(["--out", "x", "--at", "1s", "--size", "80", "--", "true"])
 
 
-def test_pictures_load_no_other_files() -> None:
+def test_pictures_load_no_external_files() -> None:
     assert "font-face" not in TEMPLATE
     assert "url(http" not in TEMPLATE
 
 
-def test_a_screen_becomes_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_screen_is_recorded_as_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyte")
     monkeypatch.setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
     monkeypatch.setattr("shutil.which", lambda _name: None)

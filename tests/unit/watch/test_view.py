@@ -1,4 +1,4 @@
-"""Rendered frames at several sizes: their content, and that they fit."""
+"""Rendered frames of ``rackgate watch`` at several terminal sizes: content and size."""
 
 from __future__ import annotations
 
@@ -18,34 +18,35 @@ from watch_observations import at, blind
 SIZES = [(80, 24), (100, 30), (160, 50), (60, 20)]
 
 
-def lines(shown: Snapshot, width: int, height: int | None) -> list[str]:
+def rendered_lines(snapshot: Snapshot, width: int, height: int | None) -> list[str]:
     console = Console(width=width, height=height or 50, file=io.StringIO(), record=True, color_system=None)
-    console.print(render(shown, width, height))
+    console.print(render(snapshot, width, height))
     return console.export_text().splitlines()
 
 
 def outage() -> Snapshot:
+    """Return a snapshot 4 s after the loss of rack b."""
     shown: Snapshot | None = None
-    for one in (at(9), at(10), at(11, lost=True), at(12, lost=True), at(13, lost=True), at(14, lost=True)):
-        shown = take_snapshot(one, shown)
+    for observed in (at(9), at(10), at(11, lost=True), at(12, lost=True), at(13, lost=True), at(14, lost=True)):
+        shown = take_snapshot(observed, shown)
     assert shown is not None
     return shown
 
 
-def many(partitions: int, racks: int = 3, brokers: int = 60) -> Snapshot:
-    """A large cluster in which every tenth partition refuses."""
+def large_cluster(partitions: int, racks: int = 3, brokers: int = 60) -> Snapshot:
+    """Return a snapshot of a large cluster in which every tenth partition rejects writes."""
     observed = at(5)
     template = observed.partitions[0]
     found = [
         replace(template, topic=f"topic-with-a-long-name-{index // 10}", partition=index % 10)
         for index in range(partitions)
     ]
-    found = [replace(one, isr=(1,)) if one.partition == 3 else one for one in found]
+    found = [replace(partition, isr=(1,)) if partition.partition == 3 else partition for partition in found]
     members = [
         replace(observed.brokers[0], broker=index, rack=f"eu-west-{index % racks}{'abcdefghijkl'[index % racks]}")
         for index in range(1, brokers + 1)
     ]
-    requirements = {one.topic: TopicRequirements(1, 2) for one in found}
+    requirements = {partition.topic: TopicRequirements(1, 2) for partition in found}
     changed = replace(
         observed, partitions=tuple(found), brokers=tuple(members), requirements=requirements, produced=None
     )
@@ -54,14 +55,20 @@ def many(partitions: int, racks: int = 3, brokers: int = 60) -> Snapshot:
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_frames_fit(width: int, height: int) -> None:
-    for shown in (outage(), take_snapshot(blind(5)), many(1000), many(1000, racks=9), take_snapshot(at(1))):
-        found = lines(shown, width, height)
+    for shown in (
+        outage(),
+        take_snapshot(blind(5)),
+        large_cluster(1000),
+        large_cluster(1000, racks=9),
+        take_snapshot(at(1)),
+    ):
+        found = rendered_lines(shown, width, height)
         assert len(found) <= height
         assert max(map(cell_len, found)) <= width
 
 
 def test_an_outage_in_80_columns_without_colours() -> None:
-    text = "\n".join(lines(outage(), 80, 24))
+    text = "\n".join(rendered_lines(outage(), 80, 24))
     assert "FAULT kill-rack 4s (rack b)" in text
     assert "3 DOWN" in text
     assert "! orders-0     1 1a 2a (3b) 1/2 2/1 1000 ■4s    0/3/0   refusing: 1 of 2 racks" in text
@@ -73,7 +80,7 @@ def test_an_outage_in_80_columns_without_colours() -> None:
 
 
 def test_an_outage_in_160_columns() -> None:
-    found = lines(outage(), 160, 50)
+    found = rendered_lines(outage(), 160, 50)
     text = "\n".join(found)
     assert "RackCheckFailureRate 3/s  UnderMinRackIsr 2  AtMinRackIsr 1" in text
     assert "1000 ■ frozen 4s" in text
@@ -83,52 +90,54 @@ def test_an_outage_in_160_columns() -> None:
     assert joined == "! orders-0 1 1a 2a (3b) 1/2 2/1 1000 ■ frozen 4s 0/3/0 3 refusing: 1 of 2 racks"
 
 
-def test_members_of_the_isr_have_their_rack_s_colour() -> None:
+def test_isr_members_have_the_colour_of_their_rack() -> None:
     console = Console(width=100, file=io.StringIO(), record=True, force_terminal=True, color_system="standard")
     console.print(render(outage(), 100, 30))
     text = console.export_text(styles=True)
-    assert "\x1b[1;36m1a\x1b[0m" in text, "in the ISR: bold, rack a's colour"
-    assert "\x1b[2m(3b)\x1b[0m" in text, "out of it: dim"
+    assert "\x1b[1;36m1a\x1b[0m" in text, "in the ISR: bold, in the colour of rack a"
+    assert "\x1b[2m(3b)\x1b[0m" in text, "not in the ISR: dim"
     assert "\x1b[1;31m1/2\x1b[0m" in text
 
 
-def test_unknown_values_are_a_question_mark() -> None:
+def test_unknown_values_are_shown_as_question_marks() -> None:
     shown = take_snapshot(blind(12), take_snapshot(at(5), take_snapshot(at(4))))
-    text = "\n".join(lines(shown, 80, 24))
+    text = "\n".join(rendered_lines(shown, 80, 24))
     assert "? orders-0     ? 1a? 2a? 3b? ?/2 ?/1 ? was 500" in text
     assert "? metadata: no response for 7 s" in text
     assert "1 UNKNOWN leads ?" in text
 
 
 def test_the_worst_partitions_are_shown_and_the_others_counted() -> None:
-    found = lines(many(1000), 80, 24)
+    found = rendered_lines(large_cluster(1000), 80, 24)
     shown = [line for line in found if "topic" in line and "-" in line]
     assert len(shown) >= 8
     assert all("-3 " in line and "refusing: 1 of 2 racks" in line for line in shown)
-    rest = next(line for line in found if " more: " in line)
-    assert f"+ {1000 - len(shown)} more: {100 - len(shown)} not writable, 900 ok" in rest
-    # without a bound nothing is left out
-    assert len([line for line in lines(many(1000), 160, None) if "topic-with" in line]) == 1000
+    remainder = next(line for line in found if " more: " in line)
+    assert f"+ {1000 - len(shown)} more: {100 - len(shown)} not writable, 900 ok" in remainder
+    # without a height all partitions are shown
+    assert len([line for line in rendered_lines(large_cluster(1000), 160, None) if "topic-with" in line]) == 1000
 
 
-def test_many_brokers_are_counted_and_those_not_up_shown_first() -> None:
-    shown = many(10)
+def test_brokers_with_problems_are_shown_first_and_the_others_counted() -> None:
+    shown = large_cluster(10)
     brokers = tuple(
-        replace(one, listed=False, process=None) if one.broker == 31 else one for one in shown.observation.brokers
+        replace(broker, listed=False, process=None) if broker.broker == 31 else broker
+        for broker in shown.observation.brokers
     )
-    text = "\n".join(lines(take_snapshot(replace(shown.observation, brokers=brokers)), 80, 24))
+    text = "\n".join(rendered_lines(take_snapshot(replace(shown.observation, brokers=brokers)), 80, 24))
     assert "31 GONE" in text
     assert "+ 15 up" in text
-    assert "(b)" in text, "a rack's short name is in its title"
+    assert "(b)" in text, "the title shows the short name of the rack"
 
 
-def test_many_racks_are_lines_and_those_with_problems_first() -> None:
-    shown = many(10, racks=9)
+def test_many_racks_are_listed_with_those_with_problems_first() -> None:
+    shown = large_cluster(10, racks=9)
     brokers = tuple(
-        replace(one, listed=False, process=None) if one.broker in (7, 16) else one for one in shown.observation.brokers
+        replace(broker, listed=False, process=None) if broker.broker in (7, 16) else broker
+        for broker in shown.observation.brokers
     )
     fault = FaultObservation("cut-rack", "eu-west-7h", "", "proved", True, 0, 0)
-    found = lines(take_snapshot(replace(shown.observation, brokers=brokers, faults=(fault,))), 60, 20)
+    found = rendered_lines(take_snapshot(replace(shown.observation, brokers=brokers, faults=(fault,))), 60, 20)
     assert found[2].startswith("rack eu-west-7h  4 up  GONE 7 16   cut-rack 5s")
     assert found[7].startswith("+ 4 racks, 4 of them all up")
 
@@ -152,21 +161,28 @@ def test_numbers_and_durations_are_short() -> None:
     values = {0: "0", 3.04: "3.0", 12.4: "12", 9999: "9999", 10000: "10.0k", 123_456: "123k", 2.5e6: "2.5M"}
     assert {value: number(value) for value in values} == values
     assert number(None) == "?"
-    assert [duration(one) for one in (0.2, 99, 150, 7200, 400_000, None)] == ["0s", "99s", "2m", "2h", "5d", "?"]
+    assert [duration(value_s) for value_s in (0.2, 99, 150, 7200, 400_000, None)] == [
+        "0s",
+        "99s",
+        "2m",
+        "2h",
+        "5d",
+        "?",
+    ]
 
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_names_are_shown_literally(width: int) -> None:
-    odd = "[/x]\x1b[2J‮\n"
+    unusual = "[/x]\x1b[2J‮\n"
     observed = at(11, lost=True)
     observed = replace(
         observed,
-        cluster=odd,
-        brokers=tuple(replace(one, rack=f"{one.rack}{odd}") for one in observed.brokers),
-        partitions=tuple(replace(one, topic=f"{odd}{one.topic}") for one in observed.partitions),
-        faults=(FaultObservation("kill-rack", odd, odd, "proved", True, 1, 1),),
-        problems=(odd,),
+        cluster=unusual,
+        brokers=tuple(replace(broker, rack=f"{broker.rack}{unusual}") for broker in observed.brokers),
+        partitions=tuple(replace(partition, topic=f"{unusual}{partition.topic}") for partition in observed.partitions),
+        faults=(FaultObservation("kill-rack", unusual, unusual, "proved", True, 1, 1),),
+        problems=(unusual,),
     )
-    text = "\n".join(lines(take_snapshot(observed), width, 60))
+    text = "\n".join(rendered_lines(take_snapshot(observed), width, 60))
     assert all(c.isprintable() for c in text.replace("\n", ""))
     assert r"[/x]\x1b[2J\u202e\n" in text

@@ -1,4 +1,4 @@
-"""Feature queries of the watch: the broker queried, and the parsed response."""
+"""Feature queries of ``rackgate watch``: the queried broker and the parsed response."""
 
 from __future__ import annotations
 
