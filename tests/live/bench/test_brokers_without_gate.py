@@ -1,4 +1,4 @@
-"""``rackgate bench --bootstrap`` on brokers that enforce no racks: stock ones, and ones without the feature."""
+"""``rackgate bench --bootstrap`` on brokers that do not enforce racks: stock brokers, and the feature at level 0."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RACKGATE = Path(sys.executable).with_name("rackgate")
 
 
 def refused(brokers: Brokers, out: Path) -> str:
-    """Error of the benchmark before any change; its Spark master does not exist."""
+    """Run the benchmark, which must fail before any change, and return its error; the Spark master does not exist."""
     arguments = [
         str(RACKGATE), "bench", "--bootstrap", brokers.bootstrap, "--master", "spark://127.0.0.1:1", "--out", str(out),
     ]  # fmt: skip
@@ -32,7 +32,7 @@ def refused(brokers: Brokers, out: Path) -> str:
 def test_brokers_that_do_not_enforce_an_arm_s_settings_are_listed(tmp_path: Path) -> None:
     stock, overlay = (Distribution.load().classpath(overlay) for overlay in (False, True))
     brokers = Brokers(tmp_path, {1: "a", 2: "b", 3: "c"}, controller=1)
-    # by stock tools, so that no feature is on that stock Kafka does not know
+    # format with stock tools, so that no feature is enabled that stock Kafka does not know
     brokers.format(stock)
     for classpath, words in ((stock, "no (no overlay)"), (overlay, "no (feature at level 0)")):
         with brokers.running(classpath):

@@ -21,7 +21,7 @@ BLOCKS = 4
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """A made-up run of twelve cells, analysed; in two of them an arm refuses, and one latency is many."""
+    """Analyse a generated run of twelve cells: in two of them an arm rejects all records; one has constant latency."""
     folder = tmp_path_factory.mktemp("cells")
     planned = analysis_speed.synthetic_cells(BLOCKS)
     latency = dataclasses.replace(planned[0].scenario.latency, min_blocks=4, resamples=200)
@@ -55,7 +55,7 @@ def test_quantiles_equal_those_of_sorted_observations(made: dict[str, Any]) -> N
             assert arm["intended"] == arm["acked"] == len(own)
             assert arm["percentiles_ms"]["p50"] == pytest.approx(np.quantile(took, 0.5), rel=1e-12)
             assert arm["percentiles_ms"]["p90"] == pytest.approx(np.quantile(took, 0.9), rel=1e-12)
-            # Some 830 observations: 83 beyond p90, 8 beyond p99.
+            # About 830 observations: 83 beyond p90, 8 beyond p99.
             assert arm["percentiles_ms"]["p99"] is None
             assert arm["max_ms"] == took.max()
             late = (own["sent_ns"] - own["intended_ns"]) / 1e6
@@ -82,7 +82,7 @@ def test_a_refusing_arm_has_no_latency_and_undecided_comparisons(made: dict[str,
     verdict = next(one for one in verdicts.latency_verdicts(numbers) if one["subject"].startswith("M=2, R=2"))
     assert verdict["word"] == "undecided"
     assert verdict["text"].startswith("No latency to compare: records of M=2, R=2 (NOT_ENOUGH_REPLICAS) are refused")
-    # Where the baseline refuses, no arm is compared, nor is the control.
+    # If the baseline rejects all records, no arm is compared, and neither is the control.
     without = made["numbers"]["cell-2"]["comparisons"]
     assert {row["reason"] for row in without} == {"refused"}
     assert {row["word"] for row in without} == {"undecided"}
@@ -108,7 +108,7 @@ def test_constant_latency(made: dict[str, Any]) -> None:
     numbers = made["numbers"]["cell-3"]
     assert {arm["percentiles_ms"]["p90"] for arm in numbers["arms"]} == {5.0}
     found = {row["arm"]: (row["word"], row["reason"]) for row in numbers["comparisons"] if row["at"] == "p50"}
-    # also acks=1, so equal arms prove nothing
+    # The positive control (acks=1) has the same latency as well, so equal arms prove nothing.
     assert found.pop("A'") == found.pop("P") == ("equivalent", "decided")
     assert set(found.values()) == {("undecided", "positive control")}
 
@@ -124,7 +124,7 @@ def test_the_share_of_lateness_is_that_of_the_records_from_the_quantile_on(made:
             expected = late[beyond].sum() / took[beyond].sum()
             assert arm["late_share"][name] == pytest.approx(expected, rel=1e-9)
         assert arm["late_share"]["p99"] < 0.5 * arm["late_share"]["p50"]
-    # of one arm the client's time is unknown
+    # The client's own time of this arm is unknown.
     unknown = next(arm for arm in made["numbers"]["cell-5"]["arms"] if arm["arm"] == "B")
     assert unknown["late_share"] == {"p50": 1.0, "p99": 1.0}
     reasons = {row["arm"]: row["late_share"] for row in made["numbers"]["cell-5"]["comparisons"] if row["at"] == "p50"}

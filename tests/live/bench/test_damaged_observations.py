@@ -1,4 +1,4 @@
-"""Raw observations with a damaged page, read by Spark."""
+"""Raw observations with a damaged Parquet page, read by Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_damaged_page_is_an_error(tmp_path: Path) -> None:
     path = raw / "carried.parquet"
     rows().to_parquet(path, compression=None, write_page_checksum=True)
     content = path.read_bytes()
-    # in the middle of the columns, whatever the layout
+    # inside the column data in any layout
     middle = len(content) // 4
     with spark_session(tmp_path / "spark", master="local[1]", conf=SHORT_SESSION) as spark:
         assert latency_analysis.read_raw(spark, raw).agg({"latency_us": "max"}).collect()[0][0] == 0

@@ -1,6 +1,6 @@
 """``rackgate bench --bootstrap``: a cluster with SASL in three racks, and a Spark master with two workers.
 
-On its own: ``make bench-existing`` (some minutes).
+Run it alone with ``make bench-existing`` (a few minutes).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CLIENT = {
     "sasl.jaas.config": f'{MODULE} username="ops" password="{PASSWORD}";',
 }
 PLACE = "existing cluster/as it is"
-# The shipped plan, made short.
+# A short version of the shipped plan.
 SHORT = """
 [short]
 about = "The shipped plan for a cluster that is there, made short"
@@ -97,7 +97,7 @@ class Place:
     spark: Path
 
     def arguments(self, blocks: int) -> list[str]:
-        """The command, of a plan with so many blocks."""
+        """Return the benchmark's command line, for a plan with ``blocks`` blocks."""
         plan = self.folder / f"plan-{blocks}.toml"
         plan.write_text(scenarios.SHIPPED.read_text("utf-8") + SHORT.format(blocks=blocks), encoding="utf-8")
         config = self.folder / "client.properties"
@@ -109,14 +109,14 @@ class Place:
         ]  # fmt: skip
 
     def topics(self) -> set[str]:
-        """Return the topics of the run that the cluster has."""
+        """Return the run's topics that exist on the cluster."""
         admin = topics.admin(self.brokers.bootstrap, convert_properties(CLIENT, "").librdkafka)
         return {name for name in admin.list_topics(timeout=10).topics if name.startswith("rackgate")}
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """Three brokers that ask for a password, a Spark master and two workers of one core."""
+    """Run three brokers with SASL/PLAIN, a Spark master and two one-core workers."""
     folder, spark = tmp_path_factory.mktemp("existing"), tmp_path_factory.mktemp("spark")
     classpath = Distribution.load().classpath()
     extra = {
@@ -128,11 +128,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     brokers = Brokers(tmp_path_factory.mktemp("brokers"), {1: "a", 2: "b", 3: "c"}, controller=1, extra=extra)
     brokers.format(classpath)
     with pytest.MonkeyPatch.context() as patch:
-        # the logs and work folders of master, workers and executors
+        # so that logs and work folders of master, workers and executors are in ``spark``
         patch.setattr(tempfile, "tempdir", str(spark))
         patch.setenv("XDG_STATE_HOME", str(folder / "state"))
         (spark / "events").mkdir()
-        # as they must be on other hosts, and an event log, in which no secret may be
+        # Encryption as required with other hosts; and an event log, which must not contain a secret.
         settings = {
             ENCRYPT: "true",
             ENCRYPT_FILES: "true",
@@ -150,7 +150,7 @@ def env() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def whole(place: Place) -> tuple[dict[str, Any], str]:
-    """Results and output of a complete run."""
+    """Run the benchmark to its end; return its results and output."""
     done = subprocess.run(place.arguments(2), capture_output=True, text=True, check=False, timeout=600, env=env())
     assert done.returncode == 0, done.stdout + done.stderr
     return run_page.load(place.folder / "out-2"), done.stdout
@@ -165,7 +165,7 @@ def test_every_acknowledged_record_is_read_back_and_each_worker_sent_its_share(
     assert result["end_to_end"]["unread"] == 0
     assert [one["cell"] for one in result["cells"]] == ["healthy", "java"]
     assert "cell gone is left out: broker-gone: no faults are injected" in output
-    # each task sends every second record of every arm
+    # each of the two tasks sends every second record of every arm
     assert len(result["hosts"]) == 2
     assert {one["host"] for one in result["hosts"]} == {one["host"] for one in result["manifest"]["executors"]}
     first, second = (one["intended"] for one in result["hosts"])
@@ -180,7 +180,7 @@ def test_the_executors_have_the_driver_s_client_and_clock(whole: tuple[dict[str,
 
     for host in result["manifest"]["executors"]:
         assert host["versions"]["confluent_kafka"] == confluent_kafka.version()
-        # not what this host has of its own
+        # loaded from the driver's archives, not from this host's installation
         assert host["loaded"] == {"code": "rackgate-code.zip", "client": "rackgate-clients"}
         own = host["clock"]
         assert own["same"] is True
@@ -214,7 +214,7 @@ def test_the_page_describes_cluster_and_load_hosts_and_no_file_has_a_secret(
 
 @pytest.fixture(scope="module")
 def environment(place: Place) -> Path:
-    """A packed environment, made small: its packages are those of this one, by reference."""
+    """Pack a small virtual environment whose packages are those of this environment, by a .pth file."""
     folder = place.folder / "environment"
     venv.create(folder, symlinks=True)
     own = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
@@ -227,7 +227,7 @@ def environment(place: Place) -> Path:
 
 
 def pythons(name: str) -> int:
-    """Return the number of processes that run this program."""
+    """Return the number of processes whose program path ends with ``name``."""
     found = 0
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -236,7 +236,7 @@ def pythons(name: str) -> int:
 
 
 def begun(place: Place, environment: Path) -> subprocess.Popen[str]:
-    """A long run that has kept a block, with another one under way; executors have a packed environment."""
+    """Start a long run with a packed environment, and wait until it has kept one more block."""
     kept = len(blocks(place))
     arguments = [*place.arguments(500), "--environment", str(environment)]
     child = subprocess.Popen(
@@ -262,7 +262,7 @@ def test_after_kill_9_and_ctrl_c_no_topic_is_left_and_the_run_continues(place: P
     child = begun(place, environment)
     child.kill()
     child.communicate(timeout=150)
-    # what sweeps has heard of it by the end of its pipe
+    # the clean-up process notices the kill by the end of its pipe
     wait_for(lambda: not place.topics(), goal="topics to be gone", timeout_s=60)
     kept = len(blocks(place))
     assert kept >= 1
@@ -271,7 +271,7 @@ def test_after_kill_9_and_ctrl_c_no_topic_is_left_and_the_run_continues(place: P
     again.send_signal(signal.SIGINT)
     output, _ = again.communicate(timeout=150)
     assert again.returncode == 130, output
-    # those of the second cell are among them
+    # 500 blocks of the first cell and 2 of the second
     assert f"continues: {kept} of 502 blocks are kept" in output
     assert "interrupted: the run's topics are deleted" in output
     assert "Traceback" not in output

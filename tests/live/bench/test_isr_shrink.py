@@ -16,13 +16,14 @@ from spark_cluster import SHORT_SESSION
 
 
 def test_acks_after_an_isr_shrink_are_separated_from_in_flight_records(tmp_path: Path) -> None:
-    """The records of D that were sent from just before the fault on; the proof is at 16 s, the last full ISR at 24."""
+    """Move D's acks around the fault, which is verified at 16 s; the last observation of the full ISR is at 24 s."""
     arm = next(arm for arm in SCENARIO.outage_arms if arm.id == "D")
     rows = outage_rows()
     rows = rows[rows["arm"] == "D"].copy()
     sent_s = (rows["sent_ns"] - START_NS) / NS
     early = (sent_s >= 14.5) & (sent_s < 15)
-    # complete in all racks, and answered late; then what waited, which the shrinking ISR sets free before it is seen
+    # ``early``: in all racks, with a late response. ``waited`` and ``later``: acknowledged when the ISR shrinks, which
+    # is observed only afterwards.
     waited, later = (sent_s >= 15) & (sent_s < 15.5), (sent_s > 17) & (sent_s < 18)
     for chosen, done_s in ((early, 16.2), (waited, 24.3), (later, 24)):
         rows.loc[chosen, "done_ns"] = START_NS + round(done_s * NS)

@@ -13,7 +13,7 @@ from pyhooks.core.errors import RackgateError
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key store and a trust store of each of Java's types, and the same in PEM."""
+    """Create a key store and a trust store of each Java type, and the same certificates in PEM."""
     folder = tmp_path_factory.mktemp("stores")
 
     def keytool(*arguments: str) -> str:
@@ -53,7 +53,7 @@ def test_java_key_stores_are_converted_to_pem(stores: Path, kind: str) -> None:
     assert "changeit" not in str(found.java) + str(found.librdkafka)
     assert "location" not in str(found.java)
 
-    # each kind of client takes them
+    # both clients accept them
     from confluent_kafka import Producer
 
     from pyhooks.jvm.producer import Producer as JavaProducer
@@ -62,7 +62,7 @@ def test_java_key_stores_are_converted_to_pem(stores: Path, kind: str) -> None:
     with JavaProducer("127.0.0.1:1", found.java, close_timeout_s=0.1):
         pass
 
-    # and a file of PEM says the same
+    # PEM files give the same result
     whole = stores / f"whole-{kind}.pem"
     whole.write_text(found.java["ssl.keystore.key"] + "\n" + found.java["ssl.keystore.certificate.chain"], "ascii")
     in_pem = {

@@ -19,7 +19,7 @@ END_S = 60.0
 HOST = Path("/proc/self/ns/net")
 INTERFACES = Path("/proc/self/net/dev")
 KAFKA, WORKERS, SPARK = "kafka.Kafka", "pyspark.daemon", "org.apache.spark.deploy.SparkSubmit"
-# Programs whose sockets ask for no secret, by an argument of their command, and why.
+# Programs whose sockets need no secret, by an argument of their command, with the reason.
 OPEN = {
     KAFKA: "brokers and controllers of a lab: their namespaces have no way out, and the tests' clients are to be those"
     " of a plain cluster",
@@ -28,7 +28,7 @@ OPEN = {
 
 
 def program(one: Listener) -> str:
-    """The argument by which a listening program is known; the whole command if it is an unknown one."""
+    """Return the argument that identifies a known listening program; the complete command if it is unknown."""
     known = (*OPEN, WORKERS, SPARK, "bench.run.lab_run")
     return next((word for word in one.command if word in known), " ".join(one.command))
 
@@ -65,11 +65,11 @@ def test_a_benchmark_and_its_lab_listen_nowhere_else(tmp_path: Path) -> None:
         bench.send_signal(signal.SIGTERM)
         bench.wait(timeout=END_S)
     found = list(seen.values())
-    # nothing leads from the machine into the lab
+    # no socket leads from the machine into the lab
     assert INTERFACES.read_text(encoding="ascii").count("\n") == interfaces
     assert [one.text for one in found if one.network == host and not one.address.is_loopback] == []
-    # inside a lab Kafka alone is reached from another node
+    # inside the lab only Kafka can be reached from another node
     assert {program(one) for one in found if not one.address.is_loopback} == {KAFKA}
-    # a program that is not known here has to be judged by a person
+    # a program not listed above needs a human decision
     assert {program(one) for one in found} <= {*OPEN, WORKERS, SPARK, "bench.run.lab_run"}
     assert [one.text for one in found if program(one) == KAFKA and one.network == host] == []

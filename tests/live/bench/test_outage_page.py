@@ -17,6 +17,6 @@ def test_a_browser_shows_the_page_without_an_error_and_without_scrolling_sideway
         for width, dark in ((1280, False), (390, True)):
             page.visit(tmp_path / "index.html", width=width, dark=dark)
             assert page.errors == []
-            # of each picture one of its two widths
+            # one of the two widths of each picture
             assert page.evaluate(shown) == [1, 1, 1, 1]
             assert page.evaluate("document.documentElement.scrollWidth") == width

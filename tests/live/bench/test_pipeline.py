@@ -1,4 +1,4 @@
-"""The pipeline on generated observations: Spark analysis, end-to-end check, verdicts, report; no cluster."""
+"""The benchmark's pipeline on generated observations, without a cluster: analysis, end-to-end check, report."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from spark_cluster import SHORT_SESSION
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """The whole analysis, once."""
+    """Run the complete analysis once."""
     folder = tmp_path_factory.mktemp("pipeline")
     rows = pd.concat([latency_rows(), outage_rows()])
     with spark_session(folder / "spark", master="local[2]", conf=SHORT_SESSION) as spark:
@@ -57,7 +57,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
 
 
 def checked(spark: Any, rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """The end-to-end check on a faithful log, and on one with a defect of each kind."""
+    """Run the end-to-end check on a correct log, and on one with a defect of each kind."""
     sent = rows[(rows["phase"] == "latency") & (rows["arm"] == "A")].reset_index(drop=True)
     keys = [record_key("r", "latency", "A", int(seq)).decode() for seq in sent["seq"]]
     log = pd.DataFrame({"topic": "rf5-m3", "partition": 0, "offset": sent["offset"], "key": keys})
@@ -73,7 +73,7 @@ def checked(spark: Any, rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
     found = {
         name: record_check.check_records(raw, spark.createDataFrame(one, schema), "r") for name, one in logs.items()
     }
-    # records in pairs that have changed places, as clients of two tasks may send them, but not one alone
+    # records swapped in pairs: two tasks may send them in this order, a single task may not
     swapped = log.assign(offset=log["offset"] ^ 1)
     for name, tasks in (("one task", 1), ("two tasks", 2)):
         shared = sent.assign(offset=sent["offset"] ^ 1, task=(sent["seq"] % tasks).astype("int32"))
@@ -84,7 +84,7 @@ def checked(spark: Any, rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def result(outcome: dict[str, Any]) -> dict[str, Any]:
-    """Result as the run writes it."""
+    """Return the result as a run writes it."""
     whole: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
         "cells": [
@@ -133,7 +133,7 @@ def test_percentiles_are_exact_and_limited_by_the_sample(outcome: dict[str, Any]
         expected = np.quantile((own["done_ns"] - own["intended_ns"]) / 1e6, [0.5, 0.9, 0.99])
         found = arm["percentiles_ms"]
         assert [found["p50"], found["p90"]] == pytest.approx(expected[:2])
-        # 1,500 observations: 15 lie beyond p99, one beyond p99.9.
+        # 1,500 observations: 15 beyond p99, one beyond p99.9.
         assert found["p99"] == pytest.approx(expected[2])
         assert found["p99.9"] is None
         assert arm["curve"]["quantiles"][-1] <= arm["highest_quantile"]
@@ -182,7 +182,7 @@ def test_the_outage_is_decided_topic_by_topic(outcome: dict[str, Any]) -> None:
     refused = topics["D"]
     assert refused["settled_acked"] == refused["acked_while_away"] == 0
     assert (refused["settled_done"], topics["A"]["settled_done"]) == (0, topics["A"]["settled_acked"])
-    # what was sent before the settled outage and acknowledged in it, too
+    # including records sent before the settled part of the outage and acknowledged in it
     waited_s = topics["E"]["window_s"][0] - 15
     late = topics["E"]["settled_done"] - topics["E"]["settled_acked"]
     assert late == pytest.approx(OUTAGE.rate_per_s * waited_s, abs=2)
@@ -191,7 +191,7 @@ def test_the_outage_is_decided_topic_by_topic(outcome: dict[str, Any]) -> None:
     assert refused["first_ack_after_heal_s"] == pytest.approx(62 - 55.1 + 0.002, abs=0.03)
     assert refused["sent_under_fault_ms"]["max"] == pytest.approx(47_000, rel=0.01)
     assert refused["probe"]["exceptions"] == {"TimeoutException": 19, "NotEnoughRacksException": 75}
-    # nothing was on its way when the fault was proved: E has all of its acks without the rack
+    # no record was in flight when the fault was verified: all of E's acks are without the rack
     assert refused["acked_without_rack"] == refused["probe"]["acked_without_rack"] == 0
     assert topics["E"]["acked_without_rack"] == topics["E"]["acked_while_away"]
     assert topics["E"]["probe"]["acked_without_rack"] == len(range(49, 110))
@@ -237,7 +237,7 @@ def test_an_ack_despite_the_gate_is_in_the_verdict(result: dict[str, Any]) -> No
     leaky = json.loads(json.dumps(result))
     leaky["outage"]["topics"][2]["acked_without_rack"] = 5
     verdict = verdicts.outage_verdicts(leaky["outage"])[2]
-    # what it did in the settled outage, by which the run does not end well
+    # behaviour in the settled part of the outage that fails the run
     assert verdict["word"] == "was refused"
     assert "5 records that waited when the rack left the ISR were acknowledged" in verdict["text"]
     (reason,) = exit_reasons.run_reasons(leaky)
@@ -290,7 +290,7 @@ def test_the_report_is_complete_and_made_only_from_the_stored_result(result: dic
 
 
 def several(result: dict[str, Any]) -> dict[str, Any]:
-    """Result with a second cell, in which M=3 refuses, and without an outage."""
+    """Return a result with a second cell, in which M=3 rejects writes, and without an outage."""
     whole: dict[str, Any] = json.loads(json.dumps(result))
     first = whole["cells"][0]
     second = json.loads(json.dumps(first)) | {"cell": "isr-2", "state": "isr-2-in-2-racks", "judged": ["p50"]}
@@ -325,7 +325,7 @@ def test_a_result_of_several_cells_has_each_cell_s_pictures_and_one_table(
     assert len(ids) == len(set(ids))
     assert not re.search(r'(src|href)="(?!#)', page), "the page must not reach out"
     subjects = [row["subject"] for row in both["verdicts"] if row["about"] == "latency"]
-    # The second cell judges the median alone.
+    # The second cell compares only the median.
     assert [subject.split(":")[0] for subject in subjects] == ["healthy", "healthy", "isr-2"]
     assert "refuses records (NotEnoughReplicasException), no latency" in page
     verdict = next(row for row in both["verdicts"] if row["subject"].startswith("isr-2"))
@@ -357,7 +357,7 @@ def test_a_result_without_an_outage_gives_a_report(result: dict[str, Any], tmp_p
             window_s=None, isr=[], looked_until_s=None, left_after_s=None, fewest_racks=None, behaviour="unknown"
         )
     empty["verdicts"] = verdicts.sentences(empty)
-    # as of a cluster that is there already
+    # as for an existing cluster
     own = {"ahead_ms": 1.25, "error_ms": 0.06, "how": "connection", "same": False}
     executor = {"host": "here", "cpus": 3, "versions": {"python": "3.11.2"}, "clock": own}
     empty["manifest"]["executors"], empty["usage"] = [executor, {**executor, "host": "idle"}], {"healthy": []}

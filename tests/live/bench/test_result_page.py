@@ -1,4 +1,4 @@
-"""The page in a browser, as readers see it: on a desktop, on a phone, in dark mode, in print."""
+"""The result page in a browser: on a desktop, on a phone, in dark mode, in print."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyhooks.report import browser, plots
 from pyhooks.report.browser import Page
 
 PHONE = 390
-# Of each picture the drawing that the page shows: its width, and whether anything is drawn in it.
+# For each picture, the drawing that the page displays: its width, and whether it is not blank.
 SHOWN = """[...document.querySelectorAll('figure')].map(figure => {
   const drawn = [...figure.querySelectorAll('svg')].filter(svg => svg.getBoundingClientRect().width > 0);
   return [figure.id, drawn.length, ...(drawn.length ? [drawn[0].getBoundingClientRect().width,
@@ -68,7 +68,7 @@ def test_the_page_shows_every_picture_without_an_error_and_without_scrolling_sid
     assert page.evaluate("document.documentElement.scrollWidth") == width
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (paper == "rgb(255, 255, 255)") is not dark
-    # texts are no smaller than can be read on a phone
+    # texts are large enough to be read on a phone
     assert page.evaluate("Math.min(...[...document.querySelectorAll('p, td, li')].map(one =>"
                          " parseFloat(getComputedStyle(one).fontSize)))") >= 12  # fmt: skip
 
@@ -173,7 +173,7 @@ def test_the_readme_s_pictures_are_made_from_a_result_and_name_it(
     for picture in made:
         assert document_pictures.source_of(picture) == document_pictures.digest(kept)
         assert min(size(picture)) > 200
-    # again from what was kept, as "make readme-pictures" does it
+    # draw again from the stored result, as "make readme-pictures" does
     assert document_pictures.main(["--result", str(kept), "--out", str(tmp_path / "out")]) == 0
     capsys.readouterr()
     stored.write_text(json.dumps(result | {"outage": None, "cells": result["cells"][:1]}), encoding="utf-8")

@@ -28,7 +28,7 @@ MODULES = (paths.REPO, SUPPORT)
 
 @pytest.fixture(scope="module")
 def private() -> tuple[str, ...]:
-    """The words that run a command with mounts of its own."""
+    """Return the command prefix that runs a command in its own mount namespace."""
     for arguments in OWN_MOUNTS:
         tried = [*arguments, "mount", "-t", "tmpfs", "none", "/mnt"]
         if subprocess.run(tried, capture_output=True, check=False, timeout=PATIENCE_S).returncode == 0:
@@ -54,7 +54,7 @@ def on_full_disk(private: tuple[str, ...], case: str, kind: str, folder: Path) -
 
 
 def refusal(private: tuple[str, ...], case: str, kind: str, folder: Path, reason: str) -> dict[str, Any]:
-    """The report of a write that ends with status 2 and one line, which names a file in the folder and the reason."""
+    """Return the report of a write that exits with status 2 and one line with the reason and a file in the folder."""
     report = on_full_disk(private, case, kind, folder)
     assert report["status"] == 2
     (line,) = report["error"].splitlines()
@@ -67,11 +67,11 @@ def refusal(private: tuple[str, ...], case: str, kind: str, folder: Path, reason
 def test_a_full_disk_is_an_error_and_nothing_is_lost(private: tuple[str, ...], tmp_path: Path, case: str) -> None:
     report = refusal(private, case, "full", tmp_path, "No space left on device")
     assert report["new"] == []
-    # a history is appended to
+    # a history is appended to, not replaced
     assert report["changed"] == (["history.jsonl"] if case == "history" else [])
     if case == "history":
         assert report["ops"][-1] == "torn"
-        # whatever is written later, when there is space again
+        # also after later writes, once there is space again
         assert report["later"] == [*report["ops"], "later"]
 
 
@@ -85,7 +85,7 @@ def test_a_read_only_folder_is_an_error_and_unchanged(private: tuple[str, ...], 
 def test_a_history_that_lost_events_is_incomplete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
 ) -> None:
-    """The disk takes some lines of a write, to their ends, and no byte more."""
+    """The disk accepts some complete lines of a write, and no further byte."""
     history = History(tmp_path / "h.jsonl")
     first = [event_now("p", "first", "ok", number=number) for number in range(2)]
     more = [event_now("p", "more", "ok", number=number) for number in range(4)]
@@ -106,10 +106,10 @@ def test_a_history_that_lost_events_is_incomplete(
     monkeypatch.setattr(os, "write", write)
     assert history.path.read_text(encoding="utf-8").endswith(f"}}{MARK}")
     found = list(history.events())
-    # no event is lost that was there
+    # no earlier event is lost
     assert found[:-1] == [*first, *more[:written]]
     assert (found[-1].op, found[-1].outcome) == ("torn", "unknown")
-    # a line that names its writer is excused where that was killed
+    # an incomplete line is excused if its writer was killed
     assert found[-1].data["text"] == MARK
     last = note(history, "p", "later", "ok")
     assert list(history.events()) == [*found, last]

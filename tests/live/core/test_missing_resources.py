@@ -40,7 +40,7 @@ COMMANDS = {
 
 
 def ended(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str]]:
-    """The exit status of a command, and what it wrote to standard error."""
+    """Run a command; return its exit status and its lines on standard error."""
     with pytest.raises(SystemExit) as caught:
         cli.main(arguments)
     return int(caught.value.code or 0), capfd.readouterr().err.splitlines()
@@ -48,7 +48,7 @@ def ended(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with much memory, whose ``/proc`` and control groups are files; nothing is built or started."""
+    """Fake a machine with much memory: ``/proc`` and control groups are files, and nothing is built or started."""
     (tmp_path / "proc" / "self").mkdir(parents=True)
     (tmp_path / "groups" / "a" / "b").mkdir(parents=True)
     has(tmp_path, 100_000)
@@ -157,7 +157,7 @@ def test_a_second_evidence_run_is_refused(
     with hold_lock(tmp_path / ".lock", taken="it runs"):
         status, (line,) = ended(capfd, "evidence", "--judge")
         assert (status, "another `rackgate evidence` runs in this checkout" in line) == (2, True)
-        # which writes nothing
+        # a run that only lists writes nothing, so it is allowed
         assert ended(capfd, "evidence", "--list", "parent-class")[0] in (0, 1)
 
 
@@ -205,7 +205,7 @@ def test_a_file_of_an_earlier_run_is_recognised_whatever_the_clock(
     run = dataclasses.replace(read_claims(tmp_path).runs["sum"], reads="made.json", statuses=(0,))
     made = tmp_path / "made.json"
     made.write_text('{"n": 1}', encoding="utf-8")
-    # the earlier file's clock was ahead
+    # the file's time is in the future
     os.utime(made, (time.time() + 3600, time.time() + 3600))
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + step_s)
@@ -227,7 +227,7 @@ def test_a_file_of_an_earlier_run_is_recognised_whatever_the_clock(
 
 
 def test_no_duration_or_deadline_uses_the_wall_clock() -> None:
-    """Where the wall clock is read it is written down, or compared after a reboot only."""
+    """The wall clock is read only to be recorded, or to be compared after a reboot."""
     allowed = {
         "bench/run/run_store.py": "after a reboot, where no other clock is left",
         "ducktape_tests/cli.py": "a seed",

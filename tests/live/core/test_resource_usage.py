@@ -1,4 +1,4 @@
-"""Resources used by the project's processes are separated from others' use, even for unawaited children."""
+"""Resource usage of the project's processes is separated from others', even for children that are not waited for."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pyhooks.core.process import DIES_WITH_PARENT
 WORK_S = 1.0
 # /proc and wait count CPU time in clock ticks
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
-# of its own CPU time
+# in seconds of its own CPU time
 WORKS = f"""
 import time
 while time.process_time() < {WORK_S}:
     pass
 """
-# Begins one that works, and is killed before it has waited for it, as the daemon of Spark's workers is.
+# Starts a busy child and is killed before it has waited for it, as the daemon of Spark's Python workers is.
 ENDS_FIRST = f"""
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", '''{WORKS}
@@ -37,14 +37,14 @@ sys.stdin.read()
 @pytest.mark.parametrize("again", [False, True])
 def test_unawaited_children_are_own_use(again: bool) -> None:
     if again:
-        # what was used before must not hide what is used now
+        # earlier usage must not hide current usage
         subprocess.run([sys.executable, "-c", WORKS.replace(str(WORK_S), "2.5")], check=True)
     with resource_usage.others() as found:
         command = [*DIES_WITH_PARENT, sys.executable, "-c", ENDS_FIRST]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
             assert running.stdout is not None
             worker = int(running.stdout.readline())
-            # one look at least
+            # at least one sample
             time.sleep(3 * resource_usage.SAMPLE_S)
             running.kill()
         os.kill(worker, signal.SIGKILL)

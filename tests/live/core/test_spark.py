@@ -1,4 +1,4 @@
-"""Spark sessions and the standalone cluster: listening addresses, refused clients, and the file of the secret."""
+"""Spark sessions and the standalone cluster: listening addresses, rejected clients, and the file of the secret."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import DIES_WITH_PARENT
 from pyhooks.core.wait import wait_for
 
-# A session as the benchmark has it, on a master, or on a cluster of its own; runs until its input ends.
+# The benchmark's session, on a given master or on its own standalone cluster; runs until its input ends.
 SESSION = """
 import contextlib, json, os, sys
 from pathlib import Path
@@ -44,12 +44,12 @@ with contextlib.ExitStack() as stack:
 HELPERS = (str(Path(spark_cluster.__file__).parent),)
 START_S = 180.0
 SOON_S = 90.0
-# Sockets that are not shown to refuse such a client, by the first argument of their process, and why.
+# Sockets not shown to reject a client without the secret, by the first argument of their process, with the reason.
 OPEN = {
     "-c": "accumulators, in the driver's Python: asks for a token, but not while it serves its first client, which is"
     " Spark's JVM; it has one client at a time, so no other client gets an answer",
 }
-# has IPv4 alone, and a name that nothing resolves
+# a host with IPv4 only and a name that does not resolve
 BARE_HOST = (
     "hostname nowhere.invalid && ip link set lo up && ! getent hosts nowhere.invalid"
     ' && echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6 && exec "$@"'
@@ -57,14 +57,14 @@ BARE_HOST = (
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Environment of a child process: nothing of Spark's but what is given."""
+    """Return the environment of a child process, without variables for Spark except the given ones."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     return {**own, "PYTHONPATH": os.pathsep.join((str(paths.REPO), *HELPERS)), **more}
 
 
 @contextlib.contextmanager
 def child(folder: Path, master: str, *before: str, **more: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Start ``SESSION`` with its output in files of a folder; it ends with the block."""
+    """Run ``SESSION`` during the block, with its output in files of a folder."""
     folder.mkdir()
     argv = [*DIES_WITH_PARENT, *before, sys.executable, "-c", SESSION, str(folder / "work"), master]
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
@@ -81,7 +81,7 @@ def child(folder: Path, master: str, *before: str, **more: str) -> Iterator[subp
 
 
 def ready(folder: Path, process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """Wait until the session has run a job, and return what it printed."""
+    """Wait until the session has run a job, and return its JSON output."""
 
     def line() -> str:
         assert process.poll() is None, (folder / "err").read_text(encoding="utf-8")
@@ -98,7 +98,7 @@ def check_addresses(found: list[Listener]) -> None:
 
 
 def kinds(found: list[Listener]) -> Counter[str]:
-    """Check that all sockets but those of ``OPEN`` refuse clients without a secret; count the ways in which they do."""
+    """Check that all sockets except ``OPEN`` reject clients without the secret; count the kinds of rejection."""
     check_addresses(found)
     assert [one.command[1] for one in found if one.command[1] in OPEN] == list(OPEN)
     refusals = {one.text: refusal(one) for one in found if one.command[1] not in OPEN}
@@ -108,7 +108,7 @@ def kinds(found: list[Listener]) -> Counter[str]:
 
 @dataclass(frozen=True)
 class Running:
-    """A standalone master, its worker and a session on it, all below one process."""
+    """A standalone master, its worker and a session, all descendants of one process."""
 
     pid: int
     master: str
@@ -127,9 +127,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def test_master_worker_executor_and_driver_refuse_clients_without_the_secret(cluster: Running) -> None:
     found = listening_sockets(process_tree(cluster.pid))
     assert kinds(found) == {
-        # master, worker, driver, and the blocks of driver and executor
+        # RPC of master, worker and driver; block transfer of driver and executor
         "Spark: SASL expected": 5,
-        # of master and worker
+        # web UIs of master and worker
         "web: 403": 2,
         "py4j: authentication error": 1,
         "Python daemon: err": 1,
@@ -150,9 +150,9 @@ def test_the_secret_is_in_a_private_file(cluster: Running) -> None:
             command = (PROC / str(pid) / "cmdline").read_bytes()
             mode = (PROC / str(pid) / "environ").stat().st_mode
         except (FileNotFoundError, ProcessLookupError):
-            continue  # a short-lived one has ended
+            continue  # a short-lived process has ended
         assert [one for one in secrets if one.encode() in command] == []
-        # the executor has its secret there
+        # the executor's secret is in its environment
         assert mode & 0o077 == 0
         judged += 1
     # the test's child, master, worker, driver, executor, and Python
@@ -175,7 +175,7 @@ def test_the_master_refuses_an_application_without_the_secret(cluster: Running, 
 
         wait_for(refused, goal="the master's refusal", timeout_s=SOON_S)
         assert "Failed to connect to master" in (folder / "work" / "spark.log").read_text(encoding="utf-8")
-        # it would try for a minute
+        # it would retry for a minute
         process.kill()
     assert (folder / "out").read_bytes() == b""
     assert log.read_text(encoding="utf-8").count("Registered app") == registered
@@ -215,14 +215,14 @@ def test_a_simulation_listens_only_on_loopback(tmp_path: Path) -> None:
         process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=environment())
 
         def ended() -> bool:
-            # not probed: a server that Spark opens for one result would take the probe for its client
+            # Do not probe: a server that Spark opens for a single result would take the probe for its client.
             for one in listening_sockets(process_tree(process.pid)):
                 seen[one.pid, one.port] = one
             return process.poll() is not None
 
         wait_for(ended, goal="a simulation", timeout_s=START_S)
     assert process.returncode == 0, (tmp_path / "out").read_text(encoding="utf-8")
-    # RPC, blocks, py4j, accumulators and the Python daemon
+    # RPC, block transfer, py4j, accumulators and the Python daemon
     assert len(seen) >= 5
     check_addresses(list(seen.values()))
 

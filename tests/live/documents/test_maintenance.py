@@ -1,4 +1,4 @@
-"""The section on maintenance of kip/operations.md, on brokers whose restarts and racks a test can choose."""
+"""The maintenance section of kip/operations.md, on brokers that the test can restart and move between racks."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ CONTROLLER = 100
 RACKS = {A1: "a", A2: "a", B: "b"}
 SETTLES_S = 120.0
 TOOL_S = 120.0
-# numbers of the commands in their order
+# indices of the section's commands, in order
 COMMANDS = (UNAVAILABLE, DEFAULT_2, SHOW_DEFAULT, DEFAULT_1, DELETE_DEFAULT, DELETE_OWN, SHOW_OWN, OWN_2, M_3, M_2,
  SHORT, UNREGISTER) = tuple(range(12))  # fmt: skip
 OK, REPLICAS, RACKS_MISSING = "ok", "NotEnoughReplicasException", "NotEnoughRacksException"
 
 
 class Operator:
-    """Carries out steps of the runbook's section, on brokers.
+    """Operator who carries out the section's steps.
 
     Attributes:
-        brokers: in racks a, a, b.
-        classpath: of the overlay.
-        up: brokers that run.
+        brokers: brokers in racks a, a, b.
+        classpath: class path with the overlay.
+        up: running brokers.
     """
 
     def __init__(self, brokers: Brokers, classpath: str) -> None:
@@ -52,7 +52,7 @@ class Operator:
         return ",".join(self.brokers.address(broker) for broker in sorted(self.up))
 
     def run(self, number: int) -> tuple[int, str]:
-        """A command of the section by its place: exit status, and what it wrote, in one line."""
+        """Run a command of the section by its index; return its exit status, and its output in one line."""
         program, *arguments = [
             self.bootstrap if word == "$BOOTSTRAP" else word for word in commands("Maintenance")[number]
         ]
@@ -76,11 +76,11 @@ class Operator:
         return OK if sent.acked.all() else sent.errors[0].java_class.rpartition(".")[2]
 
     def meets(self, outcome: str) -> None:
-        """Wait until single attempts have this result; leaders may learn of a change after the tool."""
+        """Wait until a single attempt has this result; leaders apply a change some time after the tool returns."""
         wait_for(lambda: self.probe() == outcome, goal=outcome, timeout_s=SETTLES_S, interval_s=0.5)
 
     def stop(self, broker: int) -> None:
-        """In good order; waits until it is out of the ISR."""
+        """Stop a broker cleanly and wait until it is out of the ISR."""
         self.brokers.stop(broker)
         self._is_gone(broker)
 
@@ -91,7 +91,7 @@ class Operator:
             self.up.discard(broker)
 
     def start(self, *brokers: int) -> None:
-        """Waits until they serve."""
+        """Start brokers and wait until they serve requests."""
         for broker in brokers:
             self.brokers.start(broker, self.classpath)
         for broker in brokers:
@@ -99,14 +99,14 @@ class Operator:
             self.up.add(broker)
 
     def rename(self, broker: int, rack: str) -> None:
-        """Restarts a broker in good order with another name of its rack."""
+        """Restart a broker cleanly with another name of its rack."""
         self.stop(broker)
         self.brokers.set_rack(broker, rack)
         self.start(broker)
         self.in_sync(*self.up)
 
     def in_sync(self, *brokers: int) -> None:
-        """Waits until just these are."""
+        """Wait until exactly these brokers are in sync."""
         with Admin(self.bootstrap) as admin:
             wait_for(
                 lambda: sorted(admin.partition(TOPIC).isr) == sorted(brokers),
@@ -165,9 +165,9 @@ def _a_value_that_was_deleted(operator: Operator) -> None:
     operator.meets(RACKS_MISSING)
     assert "min.insync.racks=2 sensitive" in operator.check_output(SHOW_OWN)
     operator.check_output(DELETE_OWN)
-    # the promise has ended: one rack acknowledges
+    # R is 1 now: a single rack acknowledges
     operator.meets(OK)
-    # its own words first, those of whom it is from behind them
+    # the effective value comes first, followed by its origin
     output = operator.check_output(SHOW_OWN)
     assert re.search(r"min\.insync\.racks=1 sensitive=false synonyms=\{DYNAMIC_DEFAULT_BROKER_CONFIG", output), output
     operator.check_output(OWN_2)
@@ -175,7 +175,7 @@ def _a_value_that_was_deleted(operator: Operator) -> None:
 
 
 def _restart_in_an_outage(operator: Operator) -> None:
-    # as above, the ELR was cleared when the value was: broker 3 is to leave the ISR while racks are required
+    # Changing the value above cleared the ELR, so broker 3 has to leave the ISR again while racks are required.
     operator.start(B)
     operator.in_sync(*ALL)
     operator.stop(B)
@@ -192,7 +192,7 @@ def _restart_in_an_outage(operator: Operator) -> None:
         timeout_s=SETTLES_S,
         interval_s=1.0,
     )
-    # once both have registered after they were killed
+    # as soon as both killed brokers have registered again
     wait_for(
         lambda: f"Elr: {B} " in operator.check_output(UNAVAILABLE),
         goal="one that may lead",
@@ -211,7 +211,7 @@ def _rename_a_rack(operator: Operator) -> None:
     operator.meets(OK)
     operator.rename(A1, "z")
     operator.stop(B)
-    # one rack under two names, and only M keeps it from acknowledging
+    # One rack has two names, so only M prevents acknowledgements.
     operator.meets(REPLICAS)
     operator.start(B)
     operator.in_sync(*ALL)
@@ -232,11 +232,11 @@ def test_a_broker_unregistered_during_a_rack_shortage_leaves_the_elr(operator: O
     wait_for(lambda: f"Elr: {B} " in operator.check_output(SHORT), goal="an ELR", timeout_s=SETTLES_S, interval_s=1.0)
     operator.check_output(UNREGISTER)
     with Admin(operator.bootstrap) as admin:
-        # at once, because it must not wait forever
+        # at once, since the partition must not wait forever for an unregistered broker
         wait_for(lambda: admin.partition(TOPIC).elr == (), goal="an ELR without it", timeout_s=SETTLES_S)
     operator.kill(A1, A2)
     operator.start(B)
     with Admin(operator.bootstrap) as admin:
-        # those that were killed lead until their session ends
+        # the killed brokers stay leader until their sessions end
         wait_for(lambda: admin.partition(TOPIC).leader == -1, goal="no leader", timeout_s=SETTLES_S)
         assert B not in admin.partition(TOPIC).elr, "stopped in good order, and not trusted all the same"

@@ -36,18 +36,18 @@ STEPS = (
 PLACED = {"orders": "1:2:3", "invoices": "2:1:3", "payments": "1:3:5"}
 GATE = ("--config", "min.insync.replicas=2", "--config", "min.insync.racks=2")
 CONTROLLERS = ("controller-101", "controller-102", "controller-103")
-# else a snapshot of the metadata is due after an hour
+# by default a metadata snapshot is due after an hour
 SNAPSHOTS = 'properties = { "metadata.log.max.snapshot.interval.ms" = 5000 }\n'
 CHECKPOINT = re.compile(r"(\d{20})-\d{10}\.checkpoint")
 SETTLES_S = 120.0
 
 
 def in_lab(arguments: list[str], replaced: dict[str, str]) -> list[str]:
-    """Run a command of ``rackgate``, which knows the brokers of its lab.
+    """Return a runbook command as arguments of ``rackgate``, which knows the addresses of its lab's brokers.
 
     Args:
-        words: a command of the runbook.
-        replaced: what to put for some of its words.
+        arguments: a command of the runbook.
+        replaced: replacements of some of its arguments.
     """
     program, *rest = arguments
     for option in ("--bootstrap-server", "--bootstrap"):
@@ -77,9 +77,9 @@ def test_every_command_is_in_a_step_and_of_a_form_that_a_lab_can_run() -> None:
 
 @pytest.fixture
 def person(tmp_path: Path) -> Iterator[Person]:
-    """Somebody with a lab whose controllers write snapshots often, and the three topics of the runbook in it."""
+    """Yield a user with a lab that has frequent metadata snapshots and the runbook's three topics."""
     topology = tmp_path / "runbook.toml"
-    # its last table is that of the controllers
+    # SNAPSHOTS extends the topology file's last table, which is that of the controllers
     topology.write_text(find("az3-outside").read_text(encoding="utf-8") + SNAPSHOTS, encoding="utf-8")
     with visiting(tmp_path / "state") as made:
         made.check_output("lab", "up", "--topology", str(topology), "--run-dir", str(tmp_path / "run"))
@@ -90,12 +90,12 @@ def person(tmp_path: Path) -> Iterator[Person]:
 
 
 class Operator:
-    """Carries out steps of the runbook.
+    """Operator who carries out the runbook's steps.
 
     Attributes:
-        person: who runs commands.
-        moves: file that stands for ``move.json``.
-        used: the commands that were carried out, by section and place.
+        person: the user who runs commands.
+        moves: the file used for ``move.json``.
+        used: the commands that were run, by section and index.
     """
 
     def __init__(self, person: Person, folder: Path) -> None:
@@ -104,13 +104,13 @@ class Operator:
         self.used: set[tuple[str, int]] = set()
 
     def run(self, title: str, number: int, *more: str, topic: str = "orders") -> subprocess.CompletedProcess[str]:
-        """A command of a section by its place, with further options, on another topic than it is shown with."""
+        """Run a command of a section by its index, with additional options or on another topic."""
         return self.person.run(
             *in_lab(self.arguments(title, number), {"orders": topic, "move.json": str(self.moves)}), *more
         )
 
     def arguments(self, title: str, number: int) -> list[str]:
-        """A command of a section by its place, to be carried out."""
+        """Return a command of a section by its index, ready to run."""
         self.used.add((title, number))
         return commands(title)[number]
 
@@ -121,29 +121,29 @@ class Operator:
         return done.stdout
 
     def listed(self, title: str, number: int) -> set[str]:
-        """Return those of the three topics of which ``kafka-topics --describe`` lists partitions."""
+        """Return which of the three topics ``kafka-topics --describe`` lists."""
         return set(re.findall(r"Topic: (\w+)\s+Partition:", self.check_output(title, number))) & set(PLACED)
 
     def checks(self, title: str, number: int) -> tuple[int, dict[str, Any]]:
-        """Exit status and findings of ``rackgate check``."""
+        """Return exit status and report of ``rackgate check``."""
         done = self.run(title, number, "--json")
         assert done.stdout, done.stderr
         report: dict[str, Any] = json.loads(done.stdout)
         return done.returncode, report
 
     def audit(self) -> set[str]:
-        """The topics that the audit finds."""
+        """Return the topics that the audit lists."""
         status, report = self.checks("Audit", 0)
         found = {one["topic"] for one in report["findings"] if one["code"] == "racks-below-expected"}
         assert status == 1 or not found
         return found
 
     def accepted(self) -> None:
-        """Waits until a single attempt of a producer is acknowledged; it may meet a leader that is just elected."""
+        """Wait until a single attempt is acknowledged, since a newly elected leader may reject one."""
         wait_for(lambda: self.probe() == "ok", goal="an acknowledgement", timeout_s=SETTLES_S, interval_s=1.0)
 
     def probe(self) -> str:
-        """Return the result of a single attempt of a producer."""
+        """Return the result of a producer's single attempt."""
         (event,) = [
             json.loads(line)
             for line in self.run("Assess", 5).stdout.splitlines()
@@ -153,7 +153,7 @@ class Operator:
 
 
 def level(text: str, feature: str) -> tuple[str, int]:
-    """Finalized level of a feature, and the offset of the metadata, in what ``kafka-features describe`` wrote."""
+    """Parse a feature's finalized level and the metadata offset from the output of ``kafka-features describe``."""
     (line,) = [line for line in text.splitlines() if line.startswith(f"Feature: {feature} ")]
     found = re.search(r"FinalizedVersionLevel: (\S+)\s+Epoch: (\d+)", line)
     assert found, line
@@ -176,7 +176,7 @@ def test_the_runbook(person: Person, tmp_path: Path) -> None:
     _roll_back(operator)
     _upgrade(operator)
     _change_edition(operator)
-    # the maintenance is carried out elsewhere, on brokers
+    # test_maintenance.py covers the section on maintenance
     assert operator.used == {
         (title, n) for title in STEPS if title != "Maintenance" for n in range(len(commands(title)))
     }
@@ -186,7 +186,7 @@ def _before(operator: Operator) -> None:
     assert operator.audit() == set()
     _, report = operator.checks("Before an outage", 0)
     assert report["cluster"]["enforced"] is True
-    # what the loss of a rack would stop: another placement of orders would survive it
+    # The loss of a rack would stop writes to these topics; another placement would survive it.
     assert {("orders", "rack-loss-stops"), ("invoices", "rack-loss-stops")} <= _codes(report)
     assert ("payments", "rack-loss-stops") not in _codes(report)
     kept = operator.check_output("Before an outage", 1)
@@ -229,7 +229,7 @@ def _go_on(operator: Operator) -> None:
         timeout_s=SETTLES_S,
         interval_s=1.0,
     )
-    # what has a replica in a third rack takes writes
+    # invoices accepts writes again, with a replica in a third rack
     wait_for(
         lambda: operator.listed("Assess", 0) == {"orders"},
         goal="invoices to take writes",
@@ -307,7 +307,7 @@ def _upgrade(operator: Operator) -> None:
 
 
 def _change_edition(operator: Operator) -> None:
-    """Carry out the commands around the replacement of the software; all nodes keep theirs here."""
+    """Run the commands before and after the replacement of the software; the software itself is not replaced here."""
     title = "Upgrade from an earlier edition"
     kept = operator.check_output(title, 0)
     for topic in PLACED:
@@ -332,6 +332,6 @@ def _codes(report: dict[str, Any]) -> set[tuple[str, str]]:
 
 
 def _is_beyond(person: Person, node: str, arguments: list[str], offset: int) -> bool:
-    """Whether the newest snapshot of the metadata of a node ends behind an offset, as the files say that it lists."""
+    """Return whether a node's newest metadata snapshot is beyond an offset, according to the listed files."""
     listing = person.check_output("lab", "exec", "--node", node, "--", *arguments)
     return max(map(int, CHECKPOINT.findall(listing)), default=-1) > offset

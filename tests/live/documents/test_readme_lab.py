@@ -1,4 +1,4 @@
-"""The commands of the README's lab."""
+"""The commands of the README's lab section."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts that are cut off by nftables: here the nodes of a lab, whose own routers are left as they are."""
+"""Hosts partitioned by nftables; the hosts are nodes of a lab, whose routers stay unchanged."""
 
 from __future__ import annotations
 
@@ -106,6 +106,6 @@ def test_cut_keeps_ssh(person: Person, tmp_path: Path) -> None:
         "unplugged": [],
         "forgotten": ALL,
         "cut again": False,
-        # the table stays, and drops nothing any more
+        # the table stays, but drops no more packets
         "left": ["table", "inet", "rackgate_rack"],
     }

@@ -105,7 +105,7 @@ def test_busiest_topics_are_shown_and_others_summed() -> None:
     rest = found.topics[-1]
     assert rest.acked.total() == 1 + 2 + 3 + 4
     assert rest.refused["Timeout"].total() == 1
-    # the one in the fewest racks of all, and without a leader as soon as one is
+    # the joint row has the fewest racks of any topic, and no leader as soon as one topic has none
     assert rest.partitions[0] == [IsrState(0.0, ("a", "b"), "b"), IsrState(3.0, (), "")]
     assert "4 other topics together" in timeline_picture.svg(found, "many")
 
@@ -116,12 +116,12 @@ def settings(at_s: float, step: str, racks: int, replicas: int = 2) -> Event:
 
 
 def test_changes_of_settings_are_shown() -> None:
-    # somebody may still see what was before
+    # an observer may still see the previous value
     events = [settings(1, "seen", 2), settings(5, "begin", 1), settings(5.5, "seen", 2), settings(6, "settled", 1)]
     found = timeline.read(events)
     assert (found.topics[0].requirement, found.topics[0].changes) == ("M=2, R=2", [(4.0, "R=1")])
     assert "R=1" in timeline_picture.svg(found, "x")
-    # a default of the cluster: the start of its change is not recorded
+    # a cluster-wide default: the beginning of its change is not recorded
     found = timeline.read([*events, settings(9, "seen", 1), settings(10, "seen", 3, 1)])
     assert found.topics[0].changes == [(4.0, "R=1"), (9.0, "M=1, R=3")]
 
@@ -131,7 +131,7 @@ def test_refused_changes_and_order_of_time() -> None:
     events = [settings(1, "seen", 1), *refused, settings(8, "begin", 2), settings(8.2, "settled", 2)]
     expected = [(2.0, "R=2 refused"), (7.0, "R=2")]
     assert timeline.read(events).topics[0].changes == expected
-    # what another process saw meanwhile is appended when it ends
+    # another process's observations are appended only when it ends
     late = [settings(2, "seen", 1), settings(4, "seen", 1), settings(8.1, "seen", 1), settings(9, "seen", 2)]
     found = timeline.read([*events, *late])
     assert found.topics[0].changes == expected
@@ -143,7 +143,7 @@ def test_labels_of_settings_do_not_overlap() -> None:
     placed = timeline_picture._labels([*many, (150.0, "R=3"), (199.0, "R=2 refused")], 200)
     assert placed[-2:] == [(150.0, 0, "R=3", "left"), (199.0, 0, "R=2 refused", "right")]
     assert len({line for _, line, _, _ in placed}) == timeline_picture.LINES
-    # none is left out
+    # no label is left out
     assert sum(text.count("R=") for _, _, text, _ in placed) == len(many) + 2
     per_s = (timeline_picture.WIDTH - timeline_picture.LEFT - timeline_picture.RIGHT) / 200
     for line in range(timeline_picture.LINES):
@@ -293,7 +293,7 @@ def test_labels_of_bursts_do_not_overlap() -> None:
     values = [20] * 1000
     values[100:102] = [300, 200]
     values[500:510] = range(101, 111)
-    # its words would lie on those of the former, which so have it
+    # its label would overlap the previous one, so it is merged into that
     values[520] = 400
     values[900] = 1500
     assert timeline_picture.bursts(values, 80, 1000) == [

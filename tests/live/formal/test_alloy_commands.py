@@ -24,7 +24,7 @@ def test_alloy_finds_an_instance_and_its_pictures_are_drawn(tmp_path: Path) -> N
     assert command["found"] is True
     assert (summary["bar"], summary["bar_s"]) == ("unknown", TARGET_S)
     states = instance.read(tmp_path / "NotAttempted" / "NotAttempted-solution-0.xml")
-    # a raised R, which no broker has reported to know yet
+    # a raised R that no broker has reported to have applied yet
     assert states[1].atoms("Behind") == states[1].atoms("Broker")
     assert all(Path(path).is_file() for path in summary["pictures"])
     assert len(summary["pictures"]) == 2
@@ -35,7 +35,7 @@ def test_alloy_finds_an_instance_and_its_pictures_are_drawn(tmp_path: Path) -> N
     "name",
     [
         "NoMetadataR",
-        # half a minute of processor time each; make formal runs them, and make test the one above with the same code
+        # 30 s of CPU time each: "make formal" runs them; "make test" runs only the command above, with the same code
         pytest.param("UnnamedRackCounts", marks=pytest.mark.long),
         pytest.param("NoKilledMemory", marks=pytest.mark.long),
     ],
