@@ -19,7 +19,7 @@ def history_with_timeout(
     Args:
         message: the producer's error message.
         acknowledged: whether other records are acknowledged afterwards.
-        idle_s: how long rack b is back when it is sent.
+        idle_s: seconds without records from the return of rack b until the record is sent.
         age_s: seconds from the send until the timeout.
     """
     cluster = Simulated()

@@ -18,9 +18,9 @@ from written_histories import event
 D = "d-0"
 
 
-def commit(run: str, from_s: float, to_s: float, offset: int, why: str | None = None) -> Event:
-    outcome: Outcome | None = "ok" if why is None else "fail" if why == OVERTAKEN else "unknown"
-    more: dict[str, Any] = {} if why is None else {"exception": why, "message": "", "retriable": True}
+def commit(run: str, from_s: float, to_s: float, offset: int, exception: str | None = None) -> Event:
+    outcome: Outcome | None = "ok" if exception is None else "fail" if exception == OVERTAKEN else "unknown"
+    more: dict[str, Any] = {} if exception is None else {"exception": exception, "message": "", "retriable": True}
     return member(to_s, "commit", run, outcome, begun_ns=at(from_s), latency_ms=1.0, offsets={D: offset}, **more)
 
 

@@ -38,7 +38,9 @@ class CopyRun:
         steps: list[tuple[float, str, Outcome | None]] = [
             (INJECT, "inject", None), (INJECT + 1, "proved", "ok"), (HEAL, "heal", None), (HEALED, "healed", "ok")
         ]  # fmt: skip
-        self.events += [event(at(moment), "fault", "kill-rack", how, "b", step=step) for moment, step, how in steps]
+        self.events += [
+            event(at(moment), "fault", "kill-rack", outcome, "b", step=step) for moment, step, outcome in steps
+        ]
 
     def note(self, moment_s: float, op: str, outcome: Outcome | None = None, **more: Any) -> None:
         self.events.append(event(at(moment_s), "copier", op, outcome, run="c", **more))

@@ -50,8 +50,8 @@ def events_of_node(node: int, *ops: str | tuple[str, dict[str, Any]]) -> list[Ev
 
 
 STATE_UP, STATE_DOWN = ("state", {"state": "up"}), ("state", {"state": "down"})
-KILLED_ALIVE, KILLED_DEAD = ("kill", {"ran": True}), ("kill", {"ran": False})
-STOPPED_ALIVE = ("stop", {"ran": True})
+KILL_RUNNING, KILL_DEAD = ("kill", {"ran": True}), ("kill", {"ran": False})
+STOP_RUNNING = ("stop", {"ran": True})
 NO_FAULTS_LOGGED = ("faults-logged", {"entries": 900, "found": []})
 EXIT_EXCUSED = ("excused", {"reason": process_events.NOT_LET_IN})
 
@@ -63,21 +63,21 @@ def logged(*lines: str) -> tuple[str, dict[str, Any]]:
 @pytest.mark.parametrize(
     "node_events",
     [
-        ["start", STATE_UP, KILLED_ALIVE, NO_FAULTS_LOGGED],
+        ["start", STATE_UP, KILL_RUNNING, NO_FAULTS_LOGGED],
         # killed by a fault and started, then stopped and started
-        ["start", KILLED_ALIVE, "start", STOPPED_ALIVE, "start", STATE_UP, KILLED_ALIVE, NO_FAULTS_LOGGED],
+        ["start", KILL_RUNNING, "start", STOP_RUNNING, "start", STATE_UP, KILL_RUNNING, NO_FAULTS_LOGGED],
         # down at the end of the test because it was killed
-        ["start", KILLED_ALIVE, STATE_DOWN, KILLED_DEAD, NO_FAULTS_LOGGED],
+        ["start", KILL_RUNNING, STATE_DOWN, KILL_DEAD, NO_FAULTS_LOGGED],
         # killed twice
-        ["start", KILLED_ALIVE, KILLED_DEAD, "start", STATE_UP, NO_FAULTS_LOGGED],
+        ["start", KILL_RUNNING, KILL_DEAD, "start", STATE_UP, NO_FAULTS_LOGGED],
         # paused by a fault
-        ["start", ("state", {"state": "paused"}), KILLED_ALIVE, NO_FAULTS_LOGGED],
+        ["start", ("state", {"state": "paused"}), KILL_RUNNING, NO_FAULTS_LOGGED],
         # two clusters, one after the other
-        ["start", STATE_UP, KILLED_ALIVE, NO_FAULTS_LOGGED, "start", STATE_UP, KILLED_ALIVE, NO_FAULTS_LOGGED],
+        ["start", STATE_UP, KILL_RUNNING, NO_FAULTS_LOGGED, "start", STATE_UP, KILL_RUNNING, NO_FAULTS_LOGGED],
         # not admitted to the cluster: it exited by itself or was killed before
-        ["start", EXIT_EXCUSED, KILLED_DEAD, "start", STATE_UP, KILLED_ALIVE, logged(FATAL)],
-        ["start", EXIT_EXCUSED, KILLED_ALIVE, "start", STATE_UP, KILLED_ALIVE, NO_FAULTS_LOGGED],
-        ["start", EXIT_EXCUSED, "start", STATE_UP, KILLED_ALIVE, logged(FATAL)],
+        ["start", EXIT_EXCUSED, KILL_DEAD, "start", STATE_UP, KILL_RUNNING, logged(FATAL)],
+        ["start", EXIT_EXCUSED, KILL_RUNNING, "start", STATE_UP, KILL_RUNNING, NO_FAULTS_LOGGED],
+        ["start", EXIT_EXCUSED, "start", STATE_UP, KILL_RUNNING, logged(FATAL)],
     ],
 )
 def test_kills_by_tests_and_faults_are_no_crashes(node_events: list[Any]) -> None:
@@ -88,31 +88,31 @@ def test_kills_by_tests_and_faults_are_no_crashes(node_events: list[Any]) -> Non
 @pytest.mark.parametrize(
     ("node_events", "reason"),
     [
-        (["start", STATE_DOWN, KILLED_DEAD, NO_FAULTS_LOGGED], "node 1 has ended by itself"),
+        (["start", STATE_DOWN, KILL_DEAD, NO_FAULTS_LOGGED], "node 1 has ended by itself"),
         # a fault or a restart finds the process dead and starts it again
         (
-            ["start", KILLED_DEAD, "start", STATE_UP, KILLED_ALIVE, NO_FAULTS_LOGGED],
+            ["start", KILL_DEAD, "start", STATE_UP, KILL_RUNNING, NO_FAULTS_LOGGED],
             "node 1 had ended by itself before it was to be ended (kill)",
         ),
         (["start", ("stop", {"ran": False}), "start", STATE_UP, NO_FAULTS_LOGGED], "before it was to be ended (stop)"),
         (
-            ["start", "start", STATE_UP, KILLED_ALIVE, NO_FAULTS_LOGGED],
+            ["start", "start", STATE_UP, KILL_RUNNING, NO_FAULTS_LOGGED],
             "node 1 had ended by itself before it was started again",
         ),
-        (["start", KILLED_ALIVE, "start", STATE_DOWN, KILLED_DEAD, NO_FAULTS_LOGGED], "node 1 has ended by itself"),
+        (["start", KILL_RUNNING, "start", STATE_DOWN, KILL_DEAD, NO_FAULTS_LOGGED], "node 1 has ended by itself"),
         # an excuse applies until the next start
-        (["start", EXIT_EXCUSED, KILLED_DEAD, "start", STATE_DOWN, NO_FAULTS_LOGGED], "node 1 has ended by itself"),
+        (["start", EXIT_EXCUSED, KILL_DEAD, "start", STATE_DOWN, NO_FAULTS_LOGGED], "node 1 has ended by itself"),
         # and only to the log lines of the excused start
-        (["start", EXIT_EXCUSED, KILLED_ALIVE, "start", STATE_UP, logged(FATAL_LINES[2])], "node 1 logged: "),
+        (["start", EXIT_EXCUSED, KILL_RUNNING, "start", STATE_UP, logged(FATAL_LINES[2])], "node 1 logged: "),
         (
-            ["start", STATE_UP, KILLED_ALIVE, NO_FAULTS_LOGGED, "start", STATE_DOWN, KILLED_DEAD, NO_FAULTS_LOGGED],
+            ["start", STATE_UP, KILL_RUNNING, NO_FAULTS_LOGGED, "start", STATE_DOWN, KILL_DEAD, NO_FAULTS_LOGGED],
             "node 1 has ended by itself",
         ),
     ],
 )
 def test_a_node_that_exited_by_itself_is_wrong(node_events: list[Any], reason: str) -> None:
     verdict = check_crashes(
-        [*events_of_node(1, *node_events), *events_of_node(2, "start", STATE_UP, KILLED_ALIVE, NO_FAULTS_LOGGED)]
+        [*events_of_node(1, *node_events), *events_of_node(2, "start", STATE_UP, KILL_RUNNING, NO_FAULTS_LOGGED)]
     )
     assert verdict.valid == "false"
     assert len(verdict.because) == 1, "reported once"
@@ -121,7 +121,7 @@ def test_a_node_that_exited_by_itself_is_wrong(node_events: list[Any], reason: s
 
 @pytest.mark.parametrize("line", FATAL_LINES)
 def test_a_logged_fatal_error_is_wrong(line: str) -> None:
-    verdict = check_crashes(events_of_node(7, "start", STATE_UP, KILLED_ALIVE, logged(line)))
+    verdict = check_crashes(events_of_node(7, "start", STATE_UP, KILL_RUNNING, logged(line)))
     assert (verdict.valid, len(verdict.because)) == ("false", 1)
     assert "node 7" in verdict.because[0]
     assert line in verdict.because[0]
@@ -141,9 +141,9 @@ def test_an_excuse_for_one_node_does_not_apply_to_another() -> None:
 @pytest.mark.parametrize(
     ("node_events", "reason"),
     [
-        (["start", KILLED_ALIVE, NO_FAULTS_LOGGED], "the state of node 1 was never queried"),
-        (["start", STATE_UP, KILLED_ALIVE], "the log of node 1 was not read"),
-        (["start", STATE_UP, KILLED_ALIVE, NO_FAULTS_LOGGED, "start", STATE_UP], "the log of node 1 was not read"),
+        (["start", KILL_RUNNING, NO_FAULTS_LOGGED], "the state of node 1 was never queried"),
+        (["start", STATE_UP, KILL_RUNNING], "the log of node 1 was not read"),
+        (["start", STATE_UP, KILL_RUNNING, NO_FAULTS_LOGGED, "start", STATE_UP], "the log of node 1 was not read"),
         (["start", STATE_UP, ("faults-logged", {"outcome": "unknown", "error": "gone"})], "can't be read: gone"),
         (
             ["start", ("state", {"outcome": "unknown", "error": "timed out"}), NO_FAULTS_LOGGED],
@@ -162,7 +162,7 @@ def test_a_node_that_was_never_queried_is_unknown() -> None:
     verdict = check_crashes(
         [
             *events_of_node(1, "start", STATE_UP, NO_FAULTS_LOGGED),
-            *events_of_node(2, "start", KILLED_ALIVE, NO_FAULTS_LOGGED),
+            *events_of_node(2, "start", KILL_RUNNING, NO_FAULTS_LOGGED),
         ]
     )
     assert (verdict.valid, len(verdict.because)) == ("unknown", 1)

@@ -255,10 +255,12 @@ def test_a_new_partition_must_have_its_gauges_within_the_bound(since_s: float, v
 
 
 def test_a_starting_broker_may_respond_without_gauges() -> None:
-    nothing = event(BACK_NS - S // 2, "metrics", "metric", broker=3, took_ms=1.0, columns=[], partitions={}, values={})
-    assert check_metrics([*complete_history(), nothing]).valid == "true"
-    assert check_meter([*complete_history(), nothing]).valid == "true"
-    later = event(BACK_NS + 5 * S, "metrics", "metric", **nothing.data)
+    empty_response = event(
+        BACK_NS - S // 2, "metrics", "metric", broker=3, took_ms=1.0, columns=[], partitions={}, values={}
+    )
+    assert check_metrics([*complete_history(), empty_response]).valid == "true"
+    assert check_meter([*complete_history(), empty_response]).valid == "true"
+    later = event(BACK_NS + 5 * S, "metrics", "metric", **empty_response.data)
     verdict = check_metrics([*complete_history(), later])
     assert verdict.valid == "false"
     assert any("broker 3: UnderMinRackIsrPartitionCount is missing" in reason for reason in verdict.because)
@@ -316,7 +318,7 @@ def test_missing_evidence_is_unknown(events: list[Event], reason: str) -> None:
 def test_the_meter_must_equal_the_rejections_that_clients_received() -> None:
     verdict = check_meter(complete_history())
     assert (verdict.valid, re.findall(r"\d+", verdict.notes[0])) == ("true", ["2", "2"]), (
-        "counted and received refusals"
+        "counted and received rejections"
     )
     assert check_meter([*metadata_log(), *polls(), *client_run(refused=1)]).valid == "false"
     assert check_meter([*metadata_log(), *polls(), *client_run(refused=3)]).valid == "false"

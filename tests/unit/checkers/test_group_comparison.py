@@ -34,7 +34,9 @@ def outage(racks: int, replicas: Sequence[int], later_s: float) -> list[Event]:
     steps: list[tuple[float, str, Outcome | None]] = [
         (30, "inject", None), (PROVED, "proved", "ok"), (HEAL, "heal", None), (HEALED, "healed", "ok")
     ]  # fmt: skip
-    events += [event(at(later_s + moment), "fault", "kill-rack", how, "b", step=step) for moment, step, how in steps]
+    events += [
+        event(at(later_s + moment), "fault", "kill-rack", outcome, "b", step=step) for moment, step, outcome in steps
+    ]
     for half in range(2, END * 2):
         moment = half / 2
         isr = [broker for broker in replicas if broker != 3 or not PROVED <= moment < HEALED - 1]
@@ -75,12 +77,12 @@ class Group:
         self.note(moment_s + 0.5, "leave", run, "ok", begun_ns=at(self.later_s + moment_s), latency_ms=500.0)
         return [self.events.pop()]
 
-    def commit(self, run: str, from_s: float, to_s: float, why: str | None = None, took_s: float = 0.01) -> Group:
+    def commit(self, run: str, from_s: float, to_s: float, exception: str | None = None, took_s: float = 0.01) -> Group:
         moment = from_s
         while moment + took_s <= to_s:
             fields: dict[str, Any] = {"begun_ns": at(self.later_s + moment), "latency_ms": took_s * 1000, "offsets": {}}
-            fields |= {} if why is None else {"exception": why, "message": "", "retriable": True}
-            self.note(moment + took_s, "commit", run, "ok" if why is None else "unknown", **fields)
+            fields |= {} if exception is None else {"exception": exception, "message": "", "retriable": True}
+            self.note(moment + took_s, "commit", run, "ok" if exception is None else "unknown", **fields)
             moment += took_s + 1
         return self
 

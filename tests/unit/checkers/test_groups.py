@@ -29,7 +29,7 @@ def cluster_events(racks: int = 2, replicas: Sequence[int] = (1, 2, 3), end_s: f
     steps: list[tuple[float, str, Outcome | None]] = [
         (INJECT, "inject", None), (INJECT + 1, "proved", "ok"), (HEAL, "heal", None), (HEALED, "healed", "ok")
     ]  # fmt: skip
-    events += [event(at(moment), "fault", "kill-rack", how, "b", step=step) for moment, step, how in steps]
+    events += [event(at(moment), "fault", "kill-rack", outcome, "b", step=step) for moment, step, outcome in steps]
     for half in range(round(end_s * 2)):
         moment = half / 2
         isr = [broker for broker in replicas if broker != 3 or not INJECT + 1 <= moment < HEALED - 1]

@@ -10,7 +10,7 @@ from pyhooks.checkers.progress import check_progress
 from written_histories import S, Simulated
 
 
-@pytest.mark.parametrize("ended", [True, False], ids=["no producer", "a producer that sends nothing"])
+@pytest.mark.parametrize("ended", [True, False], ids=["no producer", "an idle producer"])
 def test_attempts_are_required_only_while_a_producer_runs(*, ended: bool) -> None:
     cluster = Simulated(racks={1: "a", 2: "b", 3: "c"})
     cluster.rest(4)
@@ -32,7 +32,7 @@ def test_attempts_are_required_only_while_a_producer_runs(*, ended: bool) -> Non
     assert verdict.valid == ("true" if ended else "unknown"), verdict
 
 
-@pytest.mark.parametrize("ended", [True, False], ids=["no producer", "a producer that sends nothing"])
+@pytest.mark.parametrize("ended", [True, False], ids=["no producer", "an idle producer"])
 def test_an_insufficient_isr_needs_a_judged_attempt_only_while_a_producer_runs(*, ended: bool) -> None:
     cluster = Simulated(racks={1: "a", 2: "b", 3: "c"})
     cluster.rest(4)
@@ -54,7 +54,7 @@ def test_an_insufficient_isr_needs_a_judged_attempt_only_while_a_producer_runs(*
     assert verdict.valid == ("true" if ended else "unknown"), verdict
 
 
-@pytest.mark.parametrize("between", ["nothing", "no attempt before", "another ISR", "a gap", "another R", "a fault"])
+@pytest.mark.parametrize("between", ["no change", "no attempt before", "another ISR", "a gap", "another R", "a fault"])
 def test_an_insufficient_interval_needs_no_attempt_if_it_continues_a_judged_one(between: str) -> None:
     cluster = Simulated(racks={1: "a", 2: "b", 3: "c"})
     cluster.note("settings", "settings", **settings_report(2))
@@ -92,8 +92,8 @@ def test_an_insufficient_interval_needs_no_attempt_if_it_continues_a_judged_one(
     cluster.rest(3)
     verdict = check_progress(cluster.finish())
     missed = sum("0 attempts in" in reason for reason in verdict.because)
-    assert missed == {"nothing": 0, "no attempt before": 2}.get(between, 1), verdict
-    assert verdict.valid == ("true" if between == "nothing" else "unknown"), verdict
+    assert missed == {"no change": 0, "no attempt before": 2}.get(between, 1), verdict
+    assert verdict.valid == ("true" if between == "no change" else "unknown"), verdict
 
 
 def settings_report(racks: int) -> dict[str, Any]:

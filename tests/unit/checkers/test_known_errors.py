@@ -46,8 +46,8 @@ def test_known_errors_are_valid_and_unknown_errors_wrong(client: str | None, exc
 
 def test_a_client_without_an_attempt_is_unknown() -> None:
     events = outage("4.3.1", TOO_FEW)
-    known = event(events[-1].mono_ns, "test", "known-errors", None, client="confluent", names=["_TIMED_OUT"])
-    verdict = check_known_errors([*events, known])
+    other_client = event(events[-1].mono_ns, "test", "known-errors", None, client="confluent", names=["_TIMED_OUT"])
+    verdict = check_known_errors([*events, other_client])
     assert (verdict.valid, len(verdict.because)) == ("unknown", 1)
     assert "confluent" in verdict.because[0]
 

@@ -122,9 +122,9 @@ def test_an_end_of_the_rack_shortage_logged_twice_is_a_flood() -> None:
     assert "logged twice" in verdict.because[0]
 
 
-@pytest.mark.parametrize(("why", "valid"), [(BECOMES_FOLLOWER, "true"), (ISR_SHRINKS, "false")])
-def test_a_new_leader_may_log_its_first_rejection(why: str, valid: str) -> None:
-    verdict = check_flood(LoggedOutage().change(6, why, REJECTING).end().events())
+@pytest.mark.parametrize(("cause", "valid"), [(BECOMES_FOLLOWER, "true"), (ISR_SHRINKS, "false")])
+def test_a_new_leader_may_log_its_first_rejection(cause: str, valid: str) -> None:
+    verdict = check_flood(LoggedOutage().change(6, cause, REJECTING).end().events())
     assert verdict.valid == valid
     assert valid == "true" or "logged twice" in verdict.because[0]
 

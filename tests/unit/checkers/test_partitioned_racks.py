@@ -22,7 +22,7 @@ PARTITION = {"brokers": [1, 2], "peers": ["a"], "brokers_alone": True}
 def judge_partition(
     racks: dict[int, str], removed: set[int], *, only_brokers: bool = True, gate: bool = True, blocked: bool = False
 ) -> Verdict:
-    """Judge a partition of 40 s; after 30 s replicas are removed from the ISR.
+    """Judge a network partition of 40 s; after 30 s replicas are removed from the ISR.
 
     Args:
         racks: rack of each replica; the first broker leads.

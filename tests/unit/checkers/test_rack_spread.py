@@ -154,11 +154,15 @@ def test_a_partition_from_only_some_racks_is_not_judged() -> None:
 
 def with_changed_r(events: Sequence[Event], at_s: float, racks: int) -> list[Event]:
     """Add a change of R ``at_s`` after the fault was verified; it settles half a second later."""
-    proved = next(entry.mono_ns for entry in events if entry.data.get("step") == "proved")
+    verified_ns = next(entry.mono_ns for entry in events if entry.data.get("step") == "proved")
     fields: dict[str, Any] = {"topic": "t", MIN_INSYNC_REPLICAS: 1}
     changes = [
         event(
-            round(proved + (at_s + more) * S), "settings", "settings", **(fields | {MIN_INSYNC_RACKS: value}), step=step
+            round(verified_ns + (at_s + more) * S),
+            "settings",
+            "settings",
+            **(fields | {MIN_INSYNC_RACKS: value}),
+            step=step,
         )
         for step, more, value in (("seen", -0.01, 2), ("begin", 0.0, racks), ("settled", 0.5, racks))
     ]
@@ -199,8 +203,8 @@ def test_all_possible_replicas_count() -> None:
 
 def test_a_broker_that_changed_racks_may_have_been_in_either() -> None:
     events = late_shrink().finish()
-    proved = next(entry.mono_ns for entry in events if entry.data.get("step") == "proved")
-    first = next(at for at, entry in enumerate(events) if entry.op == "look" and entry.mono_ns > proved + 4 * S)
+    verified_ns = next(entry.mono_ns for entry in events if entry.data.get("step") == "proved")
+    first = next(at for at, entry in enumerate(events) if entry.op == "look" and entry.mono_ns > verified_ns + 4 * S)
     racks = {**events[first].data["racks"], "2": "c"}
     events[first] = replace(events[first], data={**events[first].data, "racks": racks})
     assert 19 <= len(check_spread(events).because) < 37
@@ -224,9 +228,9 @@ def test_missing_evidence_is_unknown() -> None:
         [entry for entry in events if entry.op != "settings"]
     )
     assert "its placement was not observed" in reasons([entry for entry in events if entry.op != "look"])
-    held = next(entry.mono_ns for entry in events if entry.data.get("step") == "held")
+    held_ns = next(entry.mono_ns for entry in events if entry.data.get("step") == "held")
     assert "not observed before and after" in reasons(
-        [entry for entry in events if entry.op != "look" or not held - 26 * S < entry.mono_ns < held - 2 * S]
+        [entry for entry in events if entry.op != "look" or not held_ns - 26 * S < entry.mono_ns < held_ns - 2 * S]
     )
     assert check_spread(without(events, is_("kill-rack", step="heal"))) == complete
     idle = Simulated()
@@ -240,9 +244,9 @@ def test_missing_evidence_is_unknown() -> None:
 def test_attempts_outside_the_verified_outage_are_not_judged() -> None:
     cluster = outage()
     events = cluster.finish()
-    proved = next(entry.mono_ns for entry in events if entry.data.get("step") == "proved")
-    held = next(entry.mono_ns for entry in events if entry.data.get("step") == "held")
-    refused = [entry for entry in events if entry.op == "produce" and proved < entry.mono_ns < held]
+    verified_ns = next(entry.mono_ns for entry in events if entry.data.get("step") == "proved")
+    held_ns = next(entry.mono_ns for entry in events if entry.data.get("step") == "held")
+    refused = [entry for entry in events if entry.op == "produce" and verified_ns < entry.mono_ns < held_ns]
     (first, *_) = refused
 
     def verdict(sent_ns: int | None, done_ns: int) -> str:
@@ -251,11 +255,11 @@ def test_attempts_outside_the_verified_outage_are_not_judged() -> None:
         attempt = replace(first, mono_ns=done_ns, outcome="ok", data=data)
         return check_spread([attempt if entry is first else entry for entry in events]).valid
 
-    inside = (proved + S // 2, held - S // 2)
-    assert verdict(*inside) == "false"
-    assert verdict(proved - 1, inside[1]) == "true"
-    assert verdict(inside[0], held + 1) == "true"
-    assert verdict(None, inside[1]) == "true"
+    times_inside = (verified_ns + S // 2, held_ns - S // 2)
+    assert verdict(*times_inside) == "false"
+    assert verdict(verified_ns - 1, times_inside[1]) == "true"
+    assert verdict(times_inside[0], held_ns + 1) == "true"
+    assert verdict(None, times_inside[1]) == "true"
 
 
 def test_an_acknowledgement_with_acks_1_is_not_judged() -> None:

@@ -1,4 +1,4 @@
-"""Checkers of acknowledgements and refusals on histories recorded in a lab (``tests/support/lab_histories``)."""
+"""Checkers of acknowledgements and rejections on histories recorded in a lab (``tests/support/lab_histories``)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def with_settings(events: list[Event], **changes: int) -> list[Event]:
 
 
 @pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
-def test_recorded_runs_acknowledge_and_refuse_by_the_gate(path: Path) -> None:
+def test_recorded_runs_acknowledge_and_reject_as_the_gate_requires(path: Path) -> None:
     events = list(History(path).events())
     # unknown, since the histories are thinned: the outcome of left-out records is missing
     assert check_progress(events).valid != "false"

@@ -1,4 +1,4 @@
-"""Reports of settings and heals: values they allow; a missing report or proof excuses nothing."""
+"""Reports of settings and heals: the values they allow, and incomplete changes, which excuse nothing."""
 
 from __future__ import annotations
 
@@ -16,66 +16,66 @@ from written_histories import Log, S, Simulated, busy, config, event, outage
 # -- reports of settings ----------------------------------------------------------------------------------------------
 
 
-def racks(at_s: float, *events: Event) -> set[int]:
-    return {one.racks for one in RequirementTimeline(events).possible("t", round(at_s * S), round(at_s * S))}
+def possible_racks(at_s: float, *events: Event) -> set[int]:
+    return {need.racks for need in RequirementTimeline(events).possible("t", round(at_s * S), round(at_s * S))}
 
 
-def test_a_change_that_did_not_settle_may_or_may_not_apply() -> None:
-    asked = (
+def test_either_value_may_apply_after_a_change_that_did_not_settle() -> None:
+    requested = (
         config(10, "seen", 2),
         config(20, "begin", 1),
         config(30, "settled", 1, "unknown"),
     )
-    assert racks(25, *asked) == racks(99, *asked) == {1, 2}
-    # what one broker says of it is one value, and another may know better
-    assert racks(99, *asked, config(40, "seen", 2)) == {1, 2}
-    assert racks(99, *asked, config(40, "seen", 1)) == {1, 2}
-    assert racks(99, *asked, config(40, "begin", 1), config(50, "settled", 1)) == {1}
+    assert possible_racks(25, *requested) == possible_racks(99, *requested) == {1, 2}
+    # a report is by one broker; others may apply the other value
+    assert possible_racks(99, *requested, config(40, "seen", 2)) == {1, 2}
+    assert possible_racks(99, *requested, config(40, "seen", 1)) == {1, 2}
+    assert possible_racks(99, *requested, config(40, "begin", 1), config(50, "settled", 1)) == {1}
 
 
 def test_a_change_settles_only_when_all_brokers_report_it() -> None:
-    asked = (
+    requested = (
         config(10, "seen", 2),
         config(20, "begin", 1),
         config(22, "seen", 1),
         config(30, "settled", 1),
     )
-    assert racks(25, *asked) == {1, 2}
-    assert racks(31, *asked) == {1}
-    # of a change without a result, the observed value counts
-    assert racks(25, *asked[:3]) == {1}
-    assert racks(25, *asked[:2], config(22, "seen", 2)) == {1, 2}
+    assert possible_racks(25, *requested) == {1, 2}
+    assert possible_racks(31, *requested) == {1}
+    # without a result of the change, the observed value counts
+    assert possible_racks(25, *requested[:3]) == {1}
+    assert possible_racks(25, *requested[:2], config(22, "seen", 2)) == {1, 2}
 
 
 def test_a_response_to_an_older_request_does_not_undo_a_settled_change() -> None:
-    asked = (config(10, "seen", 2), config(20, "begin", 1), config(30, "settled", 1))
-    assert racks(50, *asked, config(31, "seen", 2, asked_s=29)) == {1}
-    # nor does one to a later question: see test_required_values.py
-    assert racks(50, *asked, config(31, "seen", 2, asked_s=30.5)) == {1}
+    requested = (config(10, "seen", 2), config(20, "begin", 1), config(30, "settled", 1))
+    assert possible_racks(50, *requested, config(31, "seen", 2, asked_s=29)) == {1}
+    # nor does a response to a later query, see test_required_values.py
+    assert possible_racks(50, *requested, config(31, "seen", 2, asked_s=30.5)) == {1}
 
 
-def test_the_later_of_two_requests_may_apply_when_the_first_has_settled() -> None:
-    asked = (
+def test_either_of_two_concurrent_requests_may_apply_until_both_settle() -> None:
+    requested = (
         config(10, "seen", 2),
         config(20, "begin", 1),
         config(21, "begin", 3),
         config(30, "settled", 1),
     )
-    assert racks(35, *asked, config(40, "settled", 3)) == {1, 3}
-    assert racks(45, *asked, config(40, "settled", 3)) == {3}
+    assert possible_racks(35, *requested, config(40, "settled", 3)) == {1, 3}
+    assert possible_racks(45, *requested, config(40, "settled", 3)) == {3}
 
 
-def test_a_refused_change_never_applies() -> None:
-    asked = (config(10, "seen", 2), config(20, "begin", 1), config(30, "refused", 1))
-    assert racks(25, *asked) == {1, 2}
-    assert racks(31, *asked) == racks(99, *asked, config(40, "seen", 2)) == {2}
-    assert RequirementTimeline(asked).unsettled_ns("t") is None
+def test_a_rejected_change_does_not_apply() -> None:
+    requested = (config(10, "seen", 2), config(20, "begin", 1), config(30, "refused", 1))
+    assert possible_racks(25, *requested) == {1, 2}
+    assert possible_racks(31, *requested) == possible_racks(99, *requested, config(40, "seen", 2)) == {2}
+    assert RequirementTimeline(requested).unsettled_ns("t") is None
 
 
 @pytest.mark.parametrize(
-    ("steps", "holds", "unsettled_s"),
+    ("steps", "expected", "unsettled_s"),
     [
-        # of two requests the other one may still hold, or has settled, or has not for good
+        # one of two requests is rejected; the other is open, settled or unknown
         ((("begin", 1), ("begin", 3), ("refused", 3)), {1, 2}, 11),
         ((("begin", 1), ("begin", 3), ("refused", 3), ("seen", 2)), {1, 2}, 11),
         ((("begin", 1), ("begin", 3), ("refused", 1)), {2, 3}, 12),
@@ -83,23 +83,23 @@ def test_a_refused_change_never_applies() -> None:
         ((("begin", 1), ("begin", 3), ("settled", 1), ("refused", 3), ("seen", 1)), {1}, None),
         ((("begin", 3), ("begin", 1), ("open", 3), ("refused", 1), ("seen", 3)), {2, 3}, 11),
         ((("begin", 1), ("begin", 1), ("refused", 1), ("settled", 1)), {1}, None),
-        # changed by others meanwhile
+        # another client changes the value meanwhile
         ((("begin", 1), ("seen", 5), ("refused", 1)), {5}, None),
     ],
 )
-def test_a_refusal_among_other_reports(
-    steps: tuple[tuple[str, int], ...], holds: set[int], unsettled_s: int | None
+def test_possible_values_after_a_rejected_change(
+    steps: tuple[tuple[str, int], ...], expected: set[int], unsettled_s: int | None
 ) -> None:
     events = [
         config(at_s, "settled" if step == "open" else step, value, "unknown" if step == "open" else "ok")
         for at_s, (step, value) in enumerate((("seen", 2), *steps), 10)
     ]
-    assert racks(99, *events) == holds
+    assert possible_racks(99, *events) == expected
     unsettled_ns = RequirementTimeline(events).unsettled_ns("t")
     assert unsettled_ns == (None if unsettled_s is None else unsettled_s * S)
 
 
-def test_where_settings_can_change() -> None:
+def test_periods_begin_and_end_where_settings_may_change() -> None:
     events = (
         config(10, "seen", 2),
         config(15, "seen", 2),
@@ -118,10 +118,10 @@ def test_the_value_before_a_change_with_only_an_end_is_unknown() -> None:
     assert settings.possible("t", 6 * S, 7 * S) == {Requirement(2, 2)}
 
 
-# -- what excuses nothing ---------------------------------------------------------------------------------------------
+# -- incomplete changes -----------------------------------------------------------------------------------------------
 
 
-def test_a_heal_that_is_not_proved_excuses_nothing() -> None:
+def test_an_unverified_heal_excuses_nothing() -> None:
     cluster = outage()
     cluster.end()
     events = cluster.events
@@ -131,12 +131,12 @@ def test_a_heal_that_is_not_proved_excuses_nothing() -> None:
     assert "a heal of kill-rack was not proved, so" in "; ".join(verdict.because)
 
 
-def settings_event(cluster: Simulated, step: str, racks: int, outcome: Outcome | None = "ok") -> None:
+def note_settings(cluster: Simulated, step: str, racks: int, outcome: Outcome | None = "ok") -> None:
     fields: dict[str, Any] = {"topic": "t", "step": step, MIN_INSYNC_REPLICAS: 2, MIN_INSYNC_RACKS: racks}
     cluster.note("settings", "settings", outcome, **fields)
 
 
-def lost_and_back() -> Simulated:
+def healed_outage() -> Simulated:
     cluster = Simulated()
     busy(cluster, 6)
     cluster.lose("b")
@@ -146,13 +146,13 @@ def lost_and_back() -> Simulated:
     return cluster
 
 
-def test_a_change_of_settings_that_never_settled_excuses_nothing() -> None:
-    cluster = lost_and_back()
-    settings_event(cluster, "begin", 1)
-    settings_event(cluster, "settled", 1, "unknown")
+def test_an_unsettled_change_of_settings_excuses_nothing() -> None:
+    cluster = healed_outage()
+    note_settings(cluster, "begin", 1)
+    note_settings(cluster, "settled", 1, "unknown")
     for _ in range(10):
         busy(cluster, 2)
-        settings_event(cluster, "seen", 2)
+        note_settings(cluster, "seen", 2)
     cluster.lose("b")
     cluster.need_racks = 1
     busy(cluster, 30)
@@ -165,7 +165,7 @@ def test_a_change_of_settings_that_never_settled_excuses_nothing() -> None:
 
 
 def test_a_heal_without_a_fault_does_not_end_an_older_fault() -> None:
-    cluster = lost_and_back()
+    cluster = healed_outage()
     busy(cluster, 60, refused=True)
     cluster.step("kill-rack", "b", "before", "ok")
     cluster.step("kill-rack", "b", "heal")
@@ -197,11 +197,11 @@ def test_a_heal_that_starts_again_excuses_nothing() -> None:
     assert fault.doubted
     assert fault.healed_ns is not None
     assert fault.heal_ns is not None
-    assert fault.healed_ns - fault.heal_ns > 60 * S, "recovery counts from the first one"
+    assert fault.healed_ns - fault.heal_ns > 60 * S, "recovery counts from the first heal"
 
 
-def test_a_first_report_of_a_settled_change_counts_from_then_on() -> None:
-    cluster = lost_and_back()
+def test_a_settled_value_without_earlier_reports_counts_from_its_report() -> None:
+    cluster = healed_outage()
     at_ns = cluster.now
     busy(cluster, 30, refused=True)
     fields: dict[str, Any] = {"topic": "t", "step": "settled", MIN_INSYNC_REPLICAS: 2, MIN_INSYNC_RACKS: 2}

@@ -1,4 +1,4 @@
-"""Effect of refusals on the latency of other topics."""
+"""Checker of the effect of rejections on the latency of other topics."""
 
 from __future__ import annotations
 
@@ -15,42 +15,44 @@ from written_histories import MS, REFUSED, TOO_FEW, S, changed, event, is_, prob
 ROUNDS, RECORDS = 8, 30
 
 
-def history(gate: float = 1.0, again: float = 1.0, uneven: float = 0.0) -> list[Event]:
+def history(gate: float = 1.0, control: float = 1.0, uneven: float = 0.0) -> list[Event]:
     """Rounds of three blocks in an outage.
 
     Args:
-        gate: by what latencies are longer while records of others are refused.
-        again: the same of the arm that should not differ.
-        uneven: by what that of the gate differs from round to round.
+        gate: latency factor of the arm in which records of another topic are rejected.
+        control: latency factor of the control arm.
+        uneven: relative variation of ``gate`` between rounds.
     """
     choice = random.Random(1)  # noqa: S311 - no secret
-    made = [event(0, "fault", "kill", rack="b", step="inject"), event(1, "fault", "kill", rack="b", step="proved")]
+    events = [event(0, "fault", "kill", rack="b", step="inject"), event(1, "fault", "kill", rack="b", step="proved")]
     now = S
     for number in range(ROUNDS):
-        # a machine that gets slower slows all arms of a round
+        # the machine becomes slower from round to round, in all arms
         drift = 1 + number / ROUNDS
-        for arm, factor in zip(ARMS, (gate * (1 + uneven * (number % 3 - 1)), 1.0, again), strict=True):
+        for arm, factor in zip(ARMS, (gate * (1 + uneven * (number % 3 - 1)), 1.0, control), strict=True):
             fields: dict[str, Any] = {"arm": arm, "round": number, "topics": ["other"], "probed": ["gated"]}
             fields["driven"] = ["more"]
-            made.append(event(now, "test", "block", edge="begin", **fields))
-            made += [probe(now + at * 200 * MS, REFUSED if arm == "gate" else None) for at in range(1, PROBES_MIN + 1)]
-            # what is driven in a block of refusals has its answer before the next one
-            made.append(probe(now + 4 * S, None, 3 * S, mode="idempotent", topic="more"))
+            events.append(event(now, "test", "block", edge="begin", **fields))
+            events += [
+                probe(now + at * 200 * MS, REFUSED if arm == "gate" else None) for at in range(1, PROBES_MIN + 1)
+            ]
+            # an attempt at the driven topic completes before the next block
+            events.append(probe(now + 4 * S, None, 3 * S, mode="idempotent", topic="more"))
             for seq in range(RECORDS):
                 now += 100 * MS
-                made += record(f"{arm}{number}", seq, now, 10 * drift * factor * choice.uniform(0.998, 1.002))
-            made.append(event(now, "test", "block", edge="end", **fields))
-            # in between all may happen
-            made.append(probe(now + S, REFUSED))
+                events += record(f"{arm}{number}", seq, now, 10 * drift * factor * choice.uniform(0.998, 1.002))
+            events.append(event(now, "test", "block", edge="end", **fields))
+            # attempts between blocks are not counted
+            events.append(probe(now + S, REFUSED))
             now += 2 * S
-    made += [
+    events += [
         event(now, "fault", "kill", rack="b", step="heal"),
         event(now + S, "fault", "kill", rack="b", step="healed"),
     ]
-    return in_order(made)
+    return sorted_by_time(events)
 
 
-def in_order(events: list[Event]) -> list[Event]:
+def sorted_by_time(events: list[Event]) -> list[Event]:
     return sorted(events, key=lambda entry: entry.mono_ns)
 
 
@@ -64,55 +66,55 @@ def record(run: str, seq: int, at_ns: int, latency_ms: float) -> list[Event]:
         "sent_ns": at_ns - 1,
         "latency_ms": latency_ms,
     }
-    come: dict[str, Any] = {"topic": "other", "keys": [key], "ago_ms": [1000.0]}
-    return [event(done_ns, "producer", "produce", **fields), event(done_ns + S, "follower", "fetched", **come)]
+    fetched: dict[str, Any] = {"topic": "other", "keys": [key], "ago_ms": [1000.0]}
+    return [event(done_ns, "producer", "produce", **fields), event(done_ns + S, "follower", "fetched", **fetched)]
 
 
-def test_refusals_without_effect_on_others_are_valid() -> None:
+def test_rejections_without_effect_on_other_topics_are_valid() -> None:
     verdict = check_slowdown(history())
     assert (verdict.valid, verdict.because) == ("true", ())
     assert any("fetch: while other records are refused it takes 1.00" in note for note in verdict.notes), verdict.notes
 
 
-def test_refusals_that_speed_others_up_are_valid() -> None:
+def test_rejections_that_speed_up_other_topics_are_valid() -> None:
     assert check_slowdown(history(0.8)).valid == "true"
 
 
-def test_refusals_that_slow_others_down_are_wrong() -> None:
+def test_rejections_that_slow_down_other_topics_are_wrong() -> None:
     verdict = check_slowdown(history(1.2))
     assert verdict.valid == "false"
     assert any("1.2" in reason for reason in verdict.because)
 
 
-def lifted(events: list[Event]) -> list[Event]:
-    """Events with acknowledgements instead of the expected refusals."""
+def acknowledged_probes(events: list[Event]) -> list[Event]:
+    """Events with acknowledgements instead of the expected rejections."""
     return [
         probe(entry.mono_ns, None) if entry.data.get("mode") == "probe" and entry.outcome == "fail" else entry
         for entry in events
     ]
 
 
-def hurried(events: list[Event], *from_ms: int) -> list[Event]:
-    """Events with all attempts of the first block within the half seconds from these times."""
+def probes_in(events: list[Event], *from_ms: int) -> list[Event]:
+    """Events with all probes of the first block within half a second from each of these times."""
     rest = [entry for entry in events if entry.mono_ns > 4 * S or entry.data.get("mode") != "probe"]
     sent_ns = [S + begin * MS + at * 50 * MS for begin in from_ms for at in range(1, PROBES_MIN + 1)]
     return [*rest, *(probe(at_ns, REFUSED) for at_ns in sent_ns)]
 
 
 def with_other_data(events: list[Event], op: str, **other: Any) -> list[Event]:
-    """Events with other data in all events of an op."""
+    """Events in which the data of an op are replaced."""
     return [
         event(entry.mono_ns, entry.process, op, **{**entry.data, **other}) if entry.op == op else entry
         for entry in events
     ]
 
 
-# The first block is one of refusals, from 1 s to 4 s; the second one begins at 6 s.
+# The first block, with rejections, is from 1 s to 4 s; the second one begins at 6 s.
 @pytest.mark.parametrize(
     ("events", "reason"),
     [
         (history(1.05, uneven=0.2), "neither below 1.05 nor above"),
-        (history(again=1.1), "two identical arms: 1.1"),
+        (history(control=1.1), "two identical arms: 1.1"),
         (without(history(), is_("block", edge="end")), "gate, round 0: it did not end"),
         (
             [entry for entry in history() if entry.op != "block" or entry.data["round"] < 5],
@@ -128,9 +130,9 @@ def with_other_data(events: list[Event], op: str, **other: Any) -> list[Event]:
         ),
         ([*history(), probe(7 * S, REFUSED)], "free, round 0: of 11 attempts at gated 1 refused"),
         (without(history(), is_("produce", mode="probe")), "gate, round 0: of 9 attempts at gated"),
-        (hurried(history(), 0), "gate, round 0: 2.5 s without a result of gated"),
-        (hurried(history(), 2500), "gate, round 0: 2.5 s without a result of gated"),
-        (hurried(history(), 0, 2500), "gate, round 0: 2.0 s without a result of gated"),
+        (probes_in(history(), 0), "gate, round 0: 2.5 s without a result of gated"),
+        (probes_in(history(), 2500), "gate, round 0: 2.5 s without a result of gated"),
+        (probes_in(history(), 0, 2500), "gate, round 0: 2.0 s without a result of gated"),
         (
             [entry for entry in history() if entry.data.get("topic") != "more"],
             "free, round 7: no record was sent to more",
@@ -141,15 +143,15 @@ def with_other_data(events: list[Event], op: str, **other: Any) -> list[Event]:
         ),
         (with_other_data(history(), "block", probed=[]), "gate, round 0: no topic is measured, probed or driven"),
         (without(history(), is_("kill", step="proved")), "gate, round 0: not within an outage"),
-        # however slow it was, nothing was refused
+        # slower, but without rejections
         (
-            lifted(history(1.2)),
+            acknowledged_probes(history(1.2)),
             "gate, round 0: of 10 attempts at gated 0 refused due to too few racks, 10 acknowledged",
         ),
     ],
 )
 def test_missing_evidence_is_unknown(events: list[Event], reason: str) -> None:
-    verdict = check_slowdown(in_order(events))
+    verdict = check_slowdown(sorted_by_time(events))
     assert verdict.valid == "unknown", verdict.because
     assert any(reason in because for because in verdict.because), verdict.because
 
@@ -157,7 +159,7 @@ def test_missing_evidence_is_unknown(events: list[Event], reason: str) -> None:
 @pytest.mark.parametrize("latency_ns", [2 * MS, 2 * S])
 def test_a_response_after_its_block_is_not_counted(latency_ns: int) -> None:
     late = probe(4 * S + MS, None, latency_ns)
-    assert check_slowdown(in_order([*history(), late])).valid == "true"
+    assert check_slowdown(sorted_by_time([*history(), late])).valid == "true"
 
 
 def test_figures_cover_all_arms() -> None:

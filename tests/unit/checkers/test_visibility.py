@@ -1,4 +1,4 @@
-"""Records with acks=1 while racks are missing: the checker's verdicts, and the reader of visible records."""
+"""Visibility of records with acks=1 during a shortage of racks: the checker, and the reader that it relies on."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ from pyhooks.workload.visibility_reader import VisibilityReader, read_rounds
 from written_histories import REFUSED, S, chunks, event, without
 
 RUN = "producer-1"
-AWAY_S, BACK_S, END_S = 10.0, 25.0, 40.0
+LOST_S, BACK_S, END_S = 10.0, 25.0, 40.0
 BOUND_S = 5.0
 FIRST_HIDDEN = 24
 
 
 @dataclass
-class Observed:
-    """A run of 40 s in which rack b is away from 10 s to 25 s; a record, a look and a round each 0.5 s.
+class ObservedRun:
+    """Run of 40 s with rack b out of the ISR from 10 s to 25 s; every 0.5 s a record, an observation and a read round.
 
     Attributes:
-        leads: who leads at a moment.
-        refused: seconds at which a record was refused.
-        shown: how far could be read at a moment, by the offset of the record sent then; None if the leader is silent.
-        looked: whether somebody looked at a moment.
-        lost: offsets that are not in the final read.
-        back_s: when the ISR is whole again.
-        acks: as announced.
-        until_s: when the reader ended.
+        leader: leader at a time.
+        refused: times at which a record was rejected, in seconds.
+        shown: high watermark by time and log end offset; None if the leader does not respond.
+        observed: whether the ISR was observed at a time.
+        lost: offsets missing in the final read.
+        back_s: time at which the ISR is complete again.
+        acks: acks setting that the producer announced.
+        until_s: time at which the reader ended.
     """
 
-    leads: Callable[[float], int] = lambda _: 1
+    leader: Callable[[float], int] = lambda _: 1
     refused: tuple[float, ...] = ()
-    shown: Callable[[float, int], int | None] = lambda at_s, sent: 20 if AWAY_S <= at_s < BACK_S + 1 else sent
-    looked: Callable[[float], bool] = lambda _: True
+    shown: Callable[[float, int], int | None] = lambda at_s, sent: 20 if LOST_S <= at_s < BACK_S + 1 else sent
+    observed: Callable[[float], bool] = lambda _: True
     lost: tuple[int, ...] = ()
     back_s: float = BACK_S
     acks: str | None = "1"
     until_s: float = END_S
     events: list[Event] = field(default_factory=list)
 
-    def all(self) -> list[Event]:
+    def history(self) -> list[Event]:
         fields: dict[str, Any] = {"min.insync.replicas": 2, "min.insync.racks": 2, "step": "seen", "topic": "t"}
         self._note(0, "isr-watch", "settings", **fields)
         about = {"run": RUN, "topic": "t", "client": "patched", "first_only": True, "idempotent": False}
@@ -68,17 +68,17 @@ class Observed:
         for step in range(int(2 * END_S)):
             self._step(step, step / 2, keys)
         self._note(END_S, "producer", "end", None, **about, to={"0": int(2 * END_S)})
-        held = [(at, key) for at, key in enumerate(keys) if at not in self.lost]
+        present = [(at, key) for at, key in enumerate(keys) if at not in self.lost]
         place: dict[str, Any] = {"pass": "p", "topic": "t", "partition": 0, "partitions": 1}
-        for part in chunks(held, 100, len(keys)):
+        for part in chunks(present, 100, len(keys)):
             self._note(END_S + 1, "reader", "read", **place, isolation="read_uncommitted", low=0, end=len(keys), **part)
         return self.events
 
     def _step(self, seq: int, at_s: float, keys: list[str]) -> None:
-        isr = [1, 2] if AWAY_S <= at_s < self.back_s else [1, 2, 3]
-        state = {"leader": self.leads(at_s), "isr": isr, "replicas": [1, 2, 3]}
+        isr = [1, 2] if LOST_S <= at_s < self.back_s else [1, 2, 3]
+        state = {"leader": self.leader(at_s), "isr": isr, "replicas": [1, 2, 3]}
         racks = {"1": "a", "2": "a", "3": "b"}
-        if self.looked(at_s):
+        if self.observed(at_s):
             self._note(at_s, "isr-watch", "look", racks=racks, partitions={"t-0": state})
         key = key_of(RUN, "t", 0, seq)
         sent: dict[str, Any] = {"run": RUN, "topic": "t", "key": key, "seq": seq, "partition": 0}
@@ -90,7 +90,7 @@ class Observed:
             keys.append(key)
         if at_s < self.until_s:
             offset = self.shown(at_s, len(keys))
-            # what is read comes up to the high watermark in the end
+            # the reader has read up to the high watermark
             read = {"t-0": offset or 0}
             high = {} if offset is None else {"t-0": offset}
             asked_ns = round((at_s + 0.3) * S)
@@ -101,103 +101,105 @@ class Observed:
         self.events.append(event(round(at_s * S), process, op, outcome, **data))
 
 
-def silent(at_s: float, sent: int) -> int | None:
-    return None if AWAY_S <= at_s < BACK_S + 1 else sent
+def no_response(at_s: float, sent: int) -> int | None:
+    return None if LOST_S <= at_s < BACK_S + 1 else sent
 
 
-def leak(at_s: float, sent: int) -> int | None:
-    return 30 if 16 <= at_s < BACK_S else 20 if AWAY_S <= at_s < BACK_S else sent
+def visible_during_outage(at_s: float, sent: int) -> int | None:
+    return 30 if 16 <= at_s < BACK_S else 20 if LOST_S <= at_s < BACK_S else sent
 
 
-def for_ever(at_s: float, sent: int) -> int | None:
-    return 20 if at_s >= AWAY_S else sent
+def hidden_forever(at_s: float, sent: int) -> int | None:
+    return 20 if at_s >= LOST_S else sent
 
 
-def other(from_s: float) -> Callable[[float], int]:
+def new_leader_from(from_s: float) -> Callable[[float], int]:
     return lambda at_s: 2 if at_s >= from_s else 1
 
 
 @pytest.mark.parametrize(
-    ("observed", "valid", "reason"),
+    ("run", "valid", "reason"),
     [
-        (Observed(), "true", ""),
-        (Observed(refused=(15.0,)), "false", "seq"),
-        (Observed(refused=(2.0,)), "false", "refused with"),
-        (Observed(shown=leak), "false", "could be read"),
-        (Observed(shown=for_ever), "false", "within 5 s"),
-        (Observed(shown=for_ever, until_s=27), "unknown", "no reader ran for 5 s"),
-        (Observed(shown=silent), "unknown", "no reader got the high watermark"),
-        (Observed(until_s=5), "unknown", "no reader got the high watermark"),
-        (Observed(back_s=END_S, shown=for_ever), "unknown", "never seen in sync again"),
-        (Observed(lost=(30,)), "false", "its leader stayed"),
-        (Observed(lost=(3,)), "false", "its leader stayed"),
-        # another that leads need not have it
-        (Observed(lost=(30,), leads=other(28)), "true", ""),
-        (Observed(lost=(70,), leads=other(28)), "false", "its leader stayed"),
-        (Observed(shown=for_ever, leads=other(26)), "true", ""),
+        (ObservedRun(), "true", ""),
+        (ObservedRun(refused=(15.0,)), "false", "seq"),
+        (ObservedRun(refused=(2.0,)), "false", "refused with"),
+        (ObservedRun(shown=visible_during_outage), "false", "could be read"),
+        (ObservedRun(shown=hidden_forever), "false", "within 5 s"),
+        (ObservedRun(shown=hidden_forever, until_s=27), "unknown", "no reader ran for 5 s"),
+        (ObservedRun(shown=no_response), "unknown", "no reader got the high watermark"),
+        (ObservedRun(until_s=5), "unknown", "no reader got the high watermark"),
+        (ObservedRun(back_s=END_S, shown=hidden_forever), "unknown", "never seen in sync again"),
+        (ObservedRun(lost=(30,)), "false", "its leader stayed"),
+        (ObservedRun(lost=(3,)), "false", "its leader stayed"),
+        # a new leader need not have the record
+        (ObservedRun(lost=(30,), leader=new_leader_from(28)), "true", ""),
+        (ObservedRun(lost=(70,), leader=new_leader_from(28)), "false", "its leader stayed"),
+        (ObservedRun(shown=hidden_forever, leader=new_leader_from(26)), "true", ""),
         # the leader is unknown
-        (Observed(lost=(30,), looked=lambda at_s: not 27 <= at_s < 32), "true", ""),
+        (ObservedRun(lost=(30,), observed=lambda at_s: not 27 <= at_s < 32), "true", ""),
         (
-            Observed(looked=lambda at_s: not AWAY_S <= at_s < BACK_S),
+            ObservedRun(observed=lambda at_s: not LOST_S <= at_s < BACK_S),
             "unknown",
             "no reader looked for a record with acks=1",
         ),
-        (Observed(acks="all"), "unknown", "for a record with acks=1"),
-        (Observed(acks=None), "unknown", "for a record with acks=1"),
+        (ObservedRun(acks="all"), "unknown", "for a record with acks=1"),
+        (ObservedRun(acks=None), "unknown", "for a record with acks=1"),
     ],
 )
-def test_visibility_of_records_with_acks_1(observed: Observed, valid: str, reason: str) -> None:
-    verdict = check_visibility(observed.all(), shown_s=BOUND_S)
+def test_verdict_on_the_visibility_of_records_with_acks_1(run: ObservedRun, valid: str, reason: str) -> None:
+    verdict = check_visibility(run.history(), shown_s=BOUND_S)
     assert verdict.valid == valid, verdict
     if reason != "seq":
-        assert any(reason in why for why in verdict.because) or not reason, verdict.because
+        assert any(reason in because for because in verdict.because) or not reason, verdict.because
 
 
 def test_records_lost_with_another_leader_are_noted() -> None:
-    verdict = check_visibility(Observed(lost=(30, 31), leads=other(28)).all(), shown_s=BOUND_S)
+    verdict = check_visibility(ObservedRun(lost=(30, 31), leader=new_leader_from(28)).history(), shown_s=BOUND_S)
     assert any("2 records with acks=1 are gone" in note for note in verdict.notes), verdict.notes
 
 
 def test_the_time_until_records_are_visible_is_noted() -> None:
-    verdict = check_visibility(Observed().all())
+    verdict = check_visibility(ObservedRun().history())
     assert any("none readable for up to" in note for note in verdict.notes)
     assert any("all of them read 1.4 s after" in note for note in verdict.notes), verdict.notes
 
 
 @pytest.mark.parametrize("op", ["visible", "look", "settings", "intend", "produce", "read"])
-def test_without_any_evidence_of_a_kind_it_is_unknown(op: str) -> None:
-    assert check_visibility([entry for entry in Observed().all() if entry.op != op]).valid == "unknown"
+def test_without_events_of_one_kind_the_verdict_is_unknown(op: str) -> None:
+    assert check_visibility([entry for entry in ObservedRun().history() if entry.op != op]).valid == "unknown"
 
 
 def test_other_checkers_do_not_judge_acks_1() -> None:
-    """Refused, late, lost: none of that is against a promise that acks=1 does not make."""
-    events = Observed(lost=(3,), back_s=END_S).all()
+    """Rejected, late or lost records with acks=1 violate no guarantee of acks=all."""
+    events = ObservedRun(lost=(3,), back_s=END_S).history()
     assert not attempts_of(Records(events))
     for check in (check_delivery, check_offsets, check_promise, check_progress, check_recovery):
         assert check(events).valid == "unknown", check
-    both = [replace(entry, data={**entry.data, "acks": "all"}) if entry.op == "intend" else entry for entry in events]
-    assert check_delivery(both).valid == check_offsets(both).valid == "false"
+    acks_all = [
+        replace(entry, data={**entry.data, "acks": "all"}) if entry.op == "intend" else entry for entry in events
+    ]
+    assert check_delivery(acks_all).valid == check_offsets(acks_all).valid == "false"
 
 
 def test_the_checker_applies_where_a_reader_runs() -> None:
-    events = Observed().all()
+    events = ObservedRun().history()
     assert any(map(CHECKERS["visibility"].applies, events))
     assert not any(map(CHECKERS["visibility"].applies, [entry for entry in events if entry.op != "visible"]))
 
 
 @pytest.mark.parametrize(("blind_until_s", "valid"), [(21.5, "true"), (19.0, "unknown")])
-def test_a_period_too_short_for_two_rounds_needs_none(blind_until_s: float, valid: str) -> None:
-    """A pause of observations makes two periods; there is no reader in the second one."""
+def test_a_period_too_short_for_two_rounds_needs_no_round(blind_until_s: float, valid: str) -> None:
+    """A pause of observations makes two periods; the reader gets no high watermark in the second one."""
 
     def shown(at_s: float, sent: int) -> int | None:
-        return None if blind_until_s <= at_s < BACK_S else 20 if AWAY_S <= at_s < BACK_S + 1 else sent
+        return None if blind_until_s <= at_s < BACK_S else 20 if LOST_S <= at_s < BACK_S + 1 else sent
 
-    observed = Observed(looked=lambda at_s: not 15 <= at_s < blind_until_s, shown=shown)
-    assert check_visibility(observed.all(), shown_s=BOUND_S).valid == valid
+    observed = ObservedRun(observed=lambda at_s: not 15 <= at_s < blind_until_s, shown=shown)
+    assert check_visibility(observed.history(), shown_s=BOUND_S).valid == valid
 
 
-def test_one_missing_round_does_not_matter() -> None:
-    events = Observed().all()
+def test_a_single_missing_round_is_tolerated() -> None:
+    events = ObservedRun().history()
     assert check_visibility(without(events, lambda entry: entry.op == "visible", 30)).valid == "true"
 
 
@@ -222,42 +224,44 @@ class Message:
         return None if self.code is None else KafkaError(self.code)
 
 
-class Fake:
-    """A consumer that returns given messages."""
+class FakeConsumer:
+    """Fake Consumer of topic ``t`` that returns or raises the given batches in order; ``high``: its high watermark."""
 
-    def __init__(self, *given: list[Message] | KafkaException, high: int | None = 7) -> None:
-        self.given, self.high = list(given), high
+    def __init__(self, *batches: list[Message] | KafkaException, high: int | None = 7) -> None:
+        self.batches, self.high = list(batches), high
 
-    def assign(self, where: list[Any]) -> None:
-        assert [(one.topic, one.partition) for one in where] == [("t", 0)]
+    def assign(self, partitions: list[Any]) -> None:
+        assert [(assigned.topic, assigned.partition) for assigned in partitions] == [("t", 0)]
 
-    def consume(self, _most: int, _seconds: float) -> list[Message]:
-        found = self.given.pop(0) if self.given else []
-        if isinstance(found, KafkaException):
-            raise found
-        return found
+    def consume(self, _num_messages: int, _timeout: float) -> list[Message]:
+        batch = self.batches.pop(0) if self.batches else []
+        if isinstance(batch, KafkaException):
+            raise batch
+        return batch
 
     def list_topics(self, topic: str, *, timeout: float) -> Any:
         assert timeout > 0
         error = None if topic == "t" else KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
         return SimpleNamespace(topics={topic: SimpleNamespace(error=error, partitions={0: None})})
 
-    def get_watermark_offsets(self, _place: object, *, timeout: float) -> tuple[int, int]:
+    def get_watermark_offsets(self, _partition: object, *, timeout: float) -> tuple[int, int]:
         assert timeout > 0
         if self.high is None:
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
         return 0, self.high
 
 
-def viewed(consumer: Fake, path: Path) -> Event:
+def read_one_round(consumer: FakeConsumer, path: Path) -> Event:
     history = History(path / "h.jsonl")
     VisibilityReader(cast(Consumer, consumer), [("t", 0)], history, "v").read_round(0.05)
-    (one,) = history.events()
-    return one
+    (recorded,) = history.events()
+    return recorded
 
 
 def test_a_round_records_read_offsets_and_the_high_watermark(tmp_path: Path) -> None:
-    entry = viewed(Fake([Message(0), Message(1)], [Message(4), Message(5, KafkaError._PARTITION_EOF)]), tmp_path)
+    entry = read_one_round(
+        FakeConsumer([Message(0), Message(1)], [Message(4), Message(5, KafkaError._PARTITION_EOF)]), tmp_path
+    )
     assert (entry.process, entry.op, entry.outcome) == ("viewer", "visible", "ok")
     assert {name: entry.data[name] for name in ("run", "next", "high")} == {
         "run": "v",
@@ -265,34 +269,39 @@ def test_a_round_records_read_offsets_and_the_high_watermark(tmp_path: Path) -> 
         "high": {"t-0": 7},
     }
     assert "errors" not in entry.data
-    (sight,) = reader_rounds([entry])[PartitionName("t", 0)]
-    assert (sight.next, sight.high, sight.readable, sight.asked_ns <= sight.at_ns) == (5, 7, 7, True)
+    (round_,) = reader_rounds([entry])[PartitionName("t", 0)]
+    assert (round_.next, round_.high, round_.readable, round_.asked_ns <= round_.at_ns) == (
+        5,
+        7,
+        7,
+        True,
+    )
 
 
 def test_a_leader_without_a_high_watermark_is_unknown(tmp_path: Path) -> None:
-    entry = viewed(Fake([Message(0)], high=None), tmp_path)
+    entry = read_one_round(FakeConsumer([Message(0)], high=None), tmp_path)
     assert (entry.outcome, entry.data["high"], entry.data["errors"]) == ("unknown", {}, {"t-0": "LEADER_NOT_AVAILABLE"})
     assert reader_rounds([entry])[PartitionName("t", 0)][0].high is None
 
 
 @pytest.mark.parametrize(
-    ("given", "where"),
+    ("batch", "partition"),
     [
         ([Message(0, KafkaError.OFFSET_OUT_OF_RANGE)], "t-0"),
         (KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN)), ""),
     ],
 )
-def test_every_result_of_a_fetch_is_recorded(given: Any, where: str, tmp_path: Path) -> None:
-    entry = viewed(Fake(given), tmp_path)
-    assert list(entry.data["errors"]) == [where]
+def test_every_error_of_a_fetch_is_recorded(batch: Any, partition: str, tmp_path: Path) -> None:
+    entry = read_one_round(FakeConsumer(batch), tmp_path)
+    assert list(entry.data["errors"]) == [partition]
     assert entry.outcome == "ok", "its leader reported the offset"
 
 
-def test_a_stopped_reader_makes_one_more_round(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_reader_reads_once_more_after_it_is_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(visibility_reader, "INTERVAL_S", 0.01)
     stop, history = threading.Event(), History(tmp_path / "h.jsonl")
     stop.set()
-    read_rounds(cast(Consumer, Fake([Message(3)])), ["t"], history, "v", stop)
+    read_rounds(cast(Consumer, FakeConsumer([Message(3)])), ["t"], history, "v", stop)
     assert [entry.data["next"] for entry in history.events()] == [{"t-0": 4}]
     with pytest.raises(RackgateError, match="read u"):
-        read_rounds(cast(Consumer, Fake()), ["u"], history, "v", stop)
+        read_rounds(cast(Consumer, FakeConsumer()), ["u"], history, "v", stop)
