@@ -23,6 +23,7 @@ def event(at: int, process: str, op: str, outcome: Outcome | None, **data: Any) 
 
 
 def fault_steps(*steps: str, bad: str = "", outcome: Outcome | None = "unknown") -> list[Event]:
+    """Events of a fault; the step ``bad`` has the given outcome, all others succeed."""
     no_outcome: dict[str, Outcome | None] = {"inject": None, "heal": None}
     return [
         event(index, "fault", "kill-rack", outcome if step == bad else no_outcome.get(step, "ok"), rack="b", step=step)
@@ -54,6 +55,7 @@ def test_verdict_on_fault_steps(events: list[Event], valid: str) -> None:
 
 
 def phase(name: str, begin: int, end: int, expect: str, before: int | None = 0, after: int | None = 0) -> list[Event]:
+    """Begin and end of a phase with its expected outcome; ``before`` and ``after`` are log sizes in bytes, if read."""
     edges = (("begin", begin, before), ("end", end, after))
     return [
         event(at, "test", "phase", None, name=name, topic="t", expect=expect, edge=edge)

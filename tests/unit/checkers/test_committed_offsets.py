@@ -19,17 +19,20 @@ D = "d-0"
 
 
 def commit(run: str, from_s: float, to_s: float, offset: int, exception: str | None = None) -> Event:
+    """Commit of an offset from its request to its response, which is an acknowledgement or an exception."""
     outcome: Outcome | None = "ok" if exception is None else "fail" if exception == OVERTAKEN else "unknown"
     more: dict[str, Any] = {} if exception is None else {"exception": exception, "message": "", "retriable": True}
     return member(to_s, "commit", run, outcome, begun_ns=at(from_s), latency_ms=1.0, offsets={D: offset}, **more)
 
 
 def fetch(run: str, moment_s: float, first: int, after: int, *, exact: bool = True) -> Event:
+    """Fetch of the offsets from ``first`` to before ``after``; unless ``exact``, the first offset is not recorded."""
     more: dict[str, Any] = {"first": {D: first}} if exact else {}
     return member(moment_s, "fetch", run, count=after - first, next={D: after}, from_ns=at(moment_s - 0.5), **more)
 
 
 def acked(*offsets: int) -> list[Event]:
+    """Acknowledgements of records at these offsets."""
     return [
         event(at(1.5), "producer", "produce", "ok", topic="d", partition=0, offset=offset, key=f"k{offset}")
         for offset in offsets
@@ -37,6 +40,7 @@ def acked(*offsets: int) -> list[Event]:
 
 
 def coordinator_reports(moment_s: float, **offsets: int) -> Event:
+    """Report of the coordinator: the committed offset of partition d-0 as ``d``, or none."""
     return event(at(moment_s), "test", "committed", "ok", group="g", offsets={"d-0": offsets["d"]} if offsets else {})
 
 

@@ -19,6 +19,7 @@ from written_histories import S, event
 
 
 def level(at_s: float, direction: str, before: int, after: int, lacking: int = 0) -> Event:
+    """Level before and after a request to change it; ``lacking`` nodes do not have the overlay."""
     to = 1 if direction == "upgrade" else 0
     fields: dict[str, Any] = {
         "how": direction,
@@ -37,6 +38,7 @@ def settings(at_s: float, racks: int, step: str, topic: str = "t") -> Event:
 
 
 def config_change(at_s: float, before: int, racks: int, end: str) -> list[Event]:
+    """Request to change R from ``before`` to ``racks``; ``end``: ``settled`` or ``refused``."""
     return [settings(at_s - 0.1, before, "seen"), settings(at_s, racks, "begin"), settings(at_s + 0.1, racks, end)]
 
 

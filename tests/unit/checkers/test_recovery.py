@@ -30,6 +30,7 @@ def fault(inject_s: float = 10, heal_s: float | None = HEAL, rack: str = "b") ->
 
 
 def step(moment_s: float, position: int, end: int | None, topic: str = "t") -> Event:
+    """Report of a read-committed reader: its position and the log end offset; None if it could not be queried."""
     fields: dict[str, Any] = {
         "run": "r1",
         "topic": topic,

@@ -102,14 +102,17 @@ class ObservedRun:
 
 
 def no_response(at_s: float, sent: int) -> int | None:
+    """No high watermark while the rack is lost."""
     return None if LOST_S <= at_s < BACK_S + 1 else sent
 
 
 def visible_during_outage(at_s: float, sent: int) -> int | None:
+    """High watermark that advances although the racks are too few."""
     return 30 if 16 <= at_s < BACK_S else 20 if LOST_S <= at_s < BACK_S else sent
 
 
 def hidden_forever(at_s: float, sent: int) -> int | None:
+    """High watermark that does not advance after the heal."""
     return 20 if at_s >= LOST_S else sent
 
 
