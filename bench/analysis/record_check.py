@@ -83,7 +83,11 @@ def check_records(raw: DataFrame, log: DataFrame, run_id: str) -> dict[str, Any]
                 "lost": acked & ~is_read,
                 "duplicated": is_read & (F.col("copies") > 1),
                 "invented": F.col("outcome").isNull(),
-                "moved": acked & is_read & ~F.coalesce(F.array_contains("places", place), F.lit(False)),
+                "moved": acked
+                & is_read
+                # an acknowledgement may have no offset
+                & (F.col("acked_offset") >= 0)
+                & ~F.coalesce(F.array_contains("places", place), F.lit(False)),
                 "not_acked_but_there": ~acked & is_read & F.col("outcome").isNotNull(),
             }
         )

@@ -94,8 +94,12 @@ class Observations:
         self.done_ns[at] = clock()
         if error is None:
             self.outcome[at], self.error[at] = ACKED, None
-            self.partition[at], self.offset[at] = message.partition(), message.offset()
-            self.client_us[at] = round(message.latency() * 1e6)
+            self.partition[at] = message.partition()
+            # librdkafka has no offset for a batch of which it learns only that an earlier attempt was appended
+            if (offset := message.offset()) is not None:
+                self.offset[at] = offset
+            if (latency_s := message.latency()) is not None:
+                self.client_us[at] = round(latency_s * 1e6)
         else:
             # The client has retried, so an earlier attempt may have been appended before the refusal.
             self.outcome[at], self.error[at] = UNKNOWN, str(error.name())

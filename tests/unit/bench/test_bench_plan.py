@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -521,6 +522,17 @@ def test_the_time_recorded_by_the_client_is_used() -> None:
     observed.report(lambda: 99, 1, pacer.ProduceFailure("TimeoutException"), None)
     assert (observed.outcome[0], observed.done_ns[0], observed.client_us[0], observed.offset[0]) == ("acked", 42, 5, 7)
     assert (observed.outcome[1], observed.error[1], observed.done_ns[1]) == ("unknown", "TimeoutException", 99)
+
+
+def test_an_acknowledgement_may_have_no_offset_and_no_latency() -> None:
+    seen = pacer.Observations(slot(rate=2), np.arange(2, dtype=np.int64))
+    whole = SimpleNamespace(partition=lambda: 0, offset=lambda: 7, latency=lambda: 0.002)
+    partial = SimpleNamespace(partition=lambda: 0, offset=lambda: None, latency=lambda: None)
+    for at, message in enumerate((whole, partial)):
+        seen.report(lambda: 99, at, None, message)
+    assert seen.outcome == ["acked", "acked"]
+    assert seen.error == [None, None]
+    assert (seen.partition.tolist(), seen.offset.tolist(), seen.client_us.tolist()) == ([0, 0], [7, -1], [2000, -1])
 
 
 def test_keys_contain_run_load_arm_and_sequence() -> None:
