@@ -19,6 +19,15 @@ from pyhooks.core.spark import start_session
 
 SHUFFLE_PARTITIONS = 4
 CONNECT_S = 120
+# Spark must not repeat a load by itself, because its records would be sent twice.
+NO_RETRIES = {"spark.task.maxFailures": "1", "spark.stage.maxConsecutiveAttempts": "1", "spark.speculation": "false"}
+# A barrier stage waits for enough executors, such as the replacement of a lost one. Spark's default of 15 s between the
+# checks would delay a block. The number of checks ends the wait before the time limit of a load
+# (``bench.load.load_jobs.READY_S``), so that no job starts after it.
+BARRIER_CHECKS = {
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "90",
+}
 
 
 @contextmanager
@@ -36,6 +45,8 @@ def spark_session(
     known = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(paths.REPO), *([known] if known else [])])
     settings = {
+        **NO_RETRIES,
+        **BARRIER_CHECKS,
         **(conf or {}),
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",

@@ -1,7 +1,7 @@
-"""Clock differences between load hosts and the driver.
+"""Clock differences between load hosts and the driver, and the start of a load that its tasks agree on.
 
 A latency is measured on one host, from the intended time to the acknowledgement, so synchronised clocks are not needed.
-But the tasks of a block begin at an agreed instant. Times are of Linux's monotonic clock, which counts from the start
+But the tasks of a load begin at an agreed instant. Times are of Linux's monotonic clock, which counts from the start
 of a host; processes with the same boot id read the same clock. For every other host the difference to the driver's
 clock is measured with requests over a connection: half the fastest round trip bounds the error. If the driver can't be
 reached, the start and the end of the Spark job in which the host read its clock bound the difference.
@@ -15,7 +15,8 @@ import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future, InvalidStateError
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,10 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 REQUESTS = 30
 TIMEOUT_S = 3.0
 NS_PER_MS = 1e6
-_RESPONSE = struct.Struct(">q")
+REMEDY = "set spark.driver.host to an address of the driver whose ports the executors reach"
+_TIME = struct.Struct(">q")
+# Requests of a load host: the driver's clock, and the report of an agreed start on the driver's clock.
+_QUERY, _START = b"?", b"="
 
 
 @dataclass(frozen=True)
@@ -73,9 +77,29 @@ def boot_id() -> str:
     return BOOT_ID.read_text(encoding="ascii").strip()
 
 
+@dataclass(frozen=True)
+class DriverAddress:
+    """Where load hosts reach the driver's clock: ``address`` is host and port, ``boot_id`` identifies the clock."""
+
+    address: tuple[str, int]
+    boot_id: str
+
+
+@dataclass(frozen=True)
+class DriverClock:
+    """This process's monotonic clock, as served to load hosts.
+
+    Attributes:
+        start_ns: start of the load on this clock, as soon as its tasks have agreed on it.
+    """
+
+    at: DriverAddress
+    start_ns: Future[int]
+
+
 @contextmanager
-def serving_clock(host: str) -> Iterator[tuple[str, int]]:
-    """Serve this process's monotonic clock over TCP while the block runs; yield the address.
+def serving_clock(host: str) -> Iterator[DriverClock]:
+    """Serve this process's monotonic clock over TCP while the block runs.
 
     Args:
         host: name or address to listen on; IPv6 with or without brackets.
@@ -84,13 +108,19 @@ def serving_clock(host: str) -> Iterator[tuple[str, int]]:
         RackgateError: the address does not belong to this host.
     """
     host = _plain(host)
+    start_ns: Future[int] = Future()
 
     class ClockHandler(socketserver.BaseRequestHandler):
         def handle(self) -> None:
             self.request.settimeout(TIMEOUT_S)
             try:
-                while self.request.recv(1):
-                    self.request.sendall(_RESPONSE.pack(time.monotonic_ns()))
+                while request := self.request.recv(1):
+                    if request == _START:
+                        agreed_ns = _receive(self.request)
+                        # every load host reports it
+                        with suppress(InvalidStateError):
+                            start_ns.set_result(agreed_ns)
+                    self.request.sendall(_TIME.pack(time.monotonic_ns()))
             except OSError:
                 return  # the client closed the connection or stopped sending
 
@@ -113,7 +143,7 @@ def serving_clock(host: str) -> Iterator[tuple[str, int]]:
         thread = threading.Thread(target=server.serve_forever, name="clock", daemon=True)
         thread.start()
         try:
-            yield host, int(server.server_address[1])
+            yield DriverClock(DriverAddress((host, int(server.server_address[1])), boot_id()), start_ns)
         finally:
             server.shutdown()
             thread.join(timeout=TIMEOUT_S)
@@ -127,7 +157,7 @@ def read_clocks(address: tuple[str, int]) -> ClockReading:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for _ in range(REQUESTS):
                 sent_ns = time.monotonic_ns()
-                connection.sendall(b"?")
+                connection.sendall(_QUERY)
                 driver_ns = _receive(connection)
                 received_ns = time.monotonic_ns()
                 samples.append(((received_ns - sent_ns + 1) // 2, (sent_ns + received_ns) // 2 - driver_ns))
@@ -137,6 +167,13 @@ def read_clocks(address: tuple[str, int]) -> ClockReading:
     return ClockReading(boot_id(), time.monotonic_ns(), ahead_ns, error_ns)
 
 
+def report_start(address: tuple[str, int], start_ns: int) -> None:
+    """Report the agreed start of a load on the driver's clock; OSError if the driver can't be reached."""
+    with socket.create_connection((_plain(address[0]), address[1]), timeout=TIMEOUT_S) as connection:
+        connection.sendall(_START + _TIME.pack(start_ns))
+        _receive(connection)
+
+
 def _plain(host: str) -> str:
     """Return an IPv6 address without the brackets that Spark puts around it."""
     return host.removeprefix("[").removesuffix("]")
@@ -144,12 +181,12 @@ def _plain(host: str) -> str:
 
 def _receive(connection: socket.socket) -> int:
     data = b""
-    while len(data) < _RESPONSE.size:
-        part = connection.recv(_RESPONSE.size - len(data))
+    while len(data) < _TIME.size:
+        part = connection.recv(_TIME.size - len(data))
         if not part:
             raise ConnectionResetError
         data += part
-    return int(_RESPONSE.unpack(data)[0])
+    return int(_TIME.unpack(data)[0])
 
 
 def clock_offset(reading: ClockReading, driver: str, begun_ns: int, ended_ns: int) -> ClockOffset:
@@ -177,19 +214,23 @@ def host_offsets(readings: Sequence[tuple[ClockReading, ClockOffset]]) -> dict[s
     return {reading.boot_id: 0 if clock.same else round(clock.ahead_ms * NS_PER_MS) for reading, clock in best_last}
 
 
-def host_time(start_ns: int, ahead_ns: Mapping[str, int], boot: str) -> int:
-    """Convert a time of the driver's clock to this host's clock.
+def ahead_of_driver_ns(reading: ClockReading, driver: str, known_ns: Mapping[str, int]) -> int:
+    """Return the nanoseconds to add to the driver's clock to get this host's.
 
     Args:
-        start_ns: the time.
-        ahead_ns: result of ``host_offsets``; empty if all tasks run on the driver's host.
-        boot: ``boot_id()`` of this host.
+        reading: a fresh reading of this host.
+        driver: boot id of the driver.
+        known_ns: result of ``host_offsets``, for hosts that can't reach the driver.
 
     Raises:
-        RuntimeError: this host's clock was not compared.
+        RuntimeError: the driver can't be reached, and this host's clock was not compared before.
     """
-    if not ahead_ns:
-        return start_ns
-    if boot not in ahead_ns:
-        raise RuntimeError(f"the executor on {socket.gethostname()} started after the clocks had been compared")
-    return start_ns + ahead_ns[boot]
+    if reading.boot_id == driver:
+        return 0
+    if reading.ahead_ns is not None:
+        return reading.ahead_ns
+    if reading.boot_id not in known_ns:
+        raise RuntimeError(
+            f"the executor on {socket.gethostname()} can't reach the driver, and its clock was not compared before"
+        )
+    return known_ns[reading.boot_id]

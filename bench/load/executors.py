@@ -197,12 +197,12 @@ def survey(
         ``clock_offsets.host_offsets``.
 
     Raises:
-        RackgateError: an executor lacks what a load needs, or can't reach a broker.
+        RackgateError: an executor lacks what a load needs, or can't reach a broker; or no executor reaches this host.
     """
     conf = spark.sparkContext.getConf()
     host_name = str(conf.get("spark.driver.host"))
-    with clock_offsets.serving_clock(str(conf.get("spark.driver.bindAddress", host_name))) as (_, port):
-        address = host_name, port
+    with clock_offsets.serving_clock(str(conf.get("spark.driver.bindAddress", host_name))) as clock_served:
+        address = host_name, clock_served.at.address[1]
 
         def work(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
             for frame in frames:
@@ -227,6 +227,7 @@ def survey(
     hosts = {host.name: host for host in sorted(surveyed, key=lambda host: (host.name, -host.clock.error_ms))}
     for host in hosts.values():
         _check(host)
+    _check_clocks(list(hosts.values()), f"{address[0]}:{address[1]}")
     return list(hosts.values()), clock_offsets.host_offsets(pairs)
 
 
@@ -299,6 +300,12 @@ def _check(host: LoadHost) -> None:
         )
     for broker, reason in host.unreached.items():
         raise RackgateError(f"executor {host.name} can't connect to broker {broker} at {reason}")
+
+
+def _check_clocks(hosts: Sequence[LoadHost], address: str) -> None:
+    """Raise an error if no executor reaches the driver's clock, because one of them must report the starts of loads."""
+    if all(host.clock.how == "job" for host in hosts):
+        raise RackgateError(f"no executor can connect to the driver at {address}: {clock_offsets.REMEDY}")
 
 
 def round_trips(hosts: Sequence[LoadHost]) -> list[dict[str, Any]]:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
+from pyspark import BarrierTaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from bench.load import clock_offsets, executors
-from bench.load.pacer import ACKED, FAILED, UNKNOWN, ArmPacer, Observations, columns, serving_reports
+from bench.load.pacer import ACKED, FAILED, UNKNOWN, ArmPacer, PacedClient, columns, serving_reports
 from bench.load.schedule import Slot, by_arm
 from bench.plan import cell_setting
 
@@ -28,8 +30,9 @@ SCHEMA = (
 )
 # Critical messages only: under a fault librdkafka would log every connection that it loses.
 CLIENT_LOG_LEVEL = 2
-# Text that identifies the error of a late load; the caller may repeat the load with more lead time.
-LATE = "after the start of its schedule"
+# From the moment when all tasks of a load are ready to its start, in nanoseconds. Longer than a second, because
+# a task waits at the barrier in steps of one second.
+START_DELAY_NS = 1_300_000_000
 
 
 def outcome_counts() -> list[Column]:
@@ -49,9 +52,8 @@ class SparkLoad:
         config: properties of the producer, without addresses and acks.
         seed: seed of the payload.
         flush_s: bound on waiting for the last reports, in seconds.
-        start_ns: start of the load on the monotonic clock of the driver.
         leader_only: ids of the arms whose producer uses ``acks=1``; the others use ``acks=all``.
-        ahead_ns: result of ``bench.load.clock_offsets.host_offsets``; empty if all tasks run on the driver's host.
+        known_offsets_ns: result of ``bench.load.clock_offsets.host_offsets``; for hosts that can't reach the driver.
     """
 
     run_id: str
@@ -65,16 +67,16 @@ class SparkLoad:
     seed: int
     flush_s: float
     tasks: int
-    start_ns: int
     slots: tuple[Slot, ...]
     leader_only: frozenset[str] = frozenset()
-    ahead_ns: Mapping[str, int] = field(default_factory=dict)
+    known_offsets_ns: Mapping[str, int] = field(default_factory=dict)
 
 
-def observations(spark: SparkSession, load: SparkLoad) -> DataFrame:
+def observations(spark: SparkSession, load: SparkLoad, driver: clock_offsets.DriverAddress) -> DataFrame:
     """Return the raw observations of a load; computing them drives it.
 
-    The result must be consumed exactly once (written to Parquet): computing it again would send the records again.
+    All tasks run at the same time, in a barrier stage, and start together when the last one is ready. The result must
+    be consumed exactly once (written to Parquet): computing it again would send the records again.
 
     Returns:
         One row per intended record, see ``SCHEMA``.
@@ -83,38 +85,42 @@ def observations(spark: SparkSession, load: SparkLoad) -> DataFrame:
     def work(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for frame in frames:
             for task in frame["id"]:
-                yield from run_task(load, int(task))
+                yield from run_task(load, int(task), lambda: _agree_on_start(load, driver))
 
-    return spark.range(0, load.tasks, 1, load.tasks).mapInPandas(work, schema=SCHEMA)
+    return spark.range(0, load.tasks, 1, load.tasks).mapInPandas(work, schema=SCHEMA, barrier=True)
 
 
-def run_task(load: SparkLoad, task: int) -> Iterator[pd.DataFrame]:
+def _agree_on_start(load: SparkLoad, driver: clock_offsets.DriverAddress) -> int:
+    """Wait until all tasks are ready; report the start of the load to the driver, and return it on this clock."""
+    reading = clock_offsets.read_clocks(driver.address)
+    ahead_ns = clock_offsets.ahead_of_driver_ns(reading, driver.boot_id, load.known_offsets_ns)
+    context = BarrierTaskContext.get()
+    ready_ns = context.allGather(str(time.monotonic_ns() - ahead_ns))
+    start_ns = max(map(int, ready_ns)) + START_DELAY_NS
+    # one report is enough, because not every host may reach the driver
+    with suppress(OSError):
+        clock_offsets.report_start(driver.address, start_ns)
+    return start_ns + ahead_ns
+
+
+def run_task(load: SparkLoad, task: int, agree_on_start: Callable[[], int]) -> Iterator[pd.DataFrame]:
     """Drive one task's share of the load, with a thread and a client for each arm.
 
+    Args:
+        load: the load.
+        task: number of this task.
+        agree_on_start: called when all clients are ready; returns the start of the load on this host's monotonic clock.
+
     Raises:
-        RuntimeError: the task was ready only after the start of the load, so its schedule is void; or this host's clock
-            was not compared.
+        RuntimeError: this host's clock can't be compared with the driver's.
     """
     executors.use_sent_client()
-    load = replace(load, start_ns=clock_offsets.host_time(load.start_ns, load.ahead_ns, clock_offsets.boot_id()))
-    value = random.Random(load.seed).randbytes(load.record_bytes)  # noqa: S311 - payload, not a secret
-    pacers = [
-        ArmPacer(
-            run_id=load.run_id,
-            load=load.name,
-            slots=slots,
-            start_ns=load.start_ns,
-            value=value,
-            task=task,
-            tasks=load.tasks,
-            flush_s=load.flush_s,
-        )
-        for slots in by_arm(load.slots).values()
-    ]
-    drive = _drive
+    client_of = _librdkafka_client
     if load.client == "java":
         executors.use_sent_jars()
-        drive = _drive_java
+        client_of = _java_client
+    value = random.Random(load.seed).randbytes(load.record_bytes)  # noqa: S311 - payload, not a secret
+    arms = list(by_arm(load.slots).values())
     labels = {
         "run_id": load.run_id,
         "load": load.name,
@@ -122,52 +128,64 @@ def run_task(load: SparkLoad, task: int) -> Iterator[pd.DataFrame]:
         "cell": load.cell,
         "state": load.state,
     }
-    with ThreadPoolExecutor(max_workers=len(pacers)) as pool:
-        for done in [pool.submit(drive, load, pacer) for pacer in pacers]:
-            frames = [pd.DataFrame(columns(slot, load.start_ns, labels, task)) for slot in done.result()]
-            yield pd.concat(frames, ignore_index=True)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(client_of(load, slots, task)) for slots in arms]
+        start_ns = agree_on_start()
+        pacers = [
+            ArmPacer(
+                run_id=load.run_id,
+                load=load.name,
+                slots=slots,
+                start_ns=start_ns,
+                value=value,
+                task=task,
+                tasks=load.tasks,
+                flush_s=load.flush_s,
+            )
+            for slots in arms
+        ]
+        with ThreadPoolExecutor(max_workers=len(pacers)) as pool:
+            running = [pool.submit(pacer.drive, client) for pacer, client in zip(pacers, clients, strict=True)]
+            for done in running:
+                frames = [pd.DataFrame(columns(slot, start_ns, labels, task)) for slot in done.result()]
+                yield pd.concat(frames, ignore_index=True)
 
 
-def _check_start(load: SparkLoad, task: int) -> None:
-    late_ns = time.monotonic_ns() - load.start_ns
-    if late_ns > 0:
-        raise RuntimeError(f"load task {task} was ready {late_ns / 1e9:.1f} s {LATE}")
-
-
-def _client_config(load: SparkLoad, pacer: ArmPacer) -> dict[str, str | int | float | bool]:
+def _client_config(load: SparkLoad, arm: str) -> dict[str, str | int | float | bool]:
     """Return the properties of an arm's producer without the addresses; idempotence requires acks=all."""
-    if pacer.slots[0].arm in load.leader_only:
+    if arm in load.leader_only:
         return {**load.config, "acks": "1", "enable.idempotence": False}
     return {**load.config, "acks": "all"}
 
 
-def _drive(load: SparkLoad, pacer: ArmPacer) -> list[Observations]:
+@contextmanager
+def _librdkafka_client(load: SparkLoad, slots: tuple[Slot, ...], task: int) -> Iterator[PacedClient]:
     from confluent_kafka import Producer
 
+    arm = slots[0].arm
     config: dict[str, Any] = {
-        **_client_config(load, pacer),
+        **_client_config(load, arm),
         "bootstrap.servers": load.bootstrap,
         "log_level": CLIENT_LOG_LEVEL,
-        "client.id": f"rackgate-{pacer.slots[0].arm}-{pacer.task}",
+        "client.id": f"rackgate-{arm}-{task}",
     }
     producer = Producer(config)
-    _check_start(load, pacer.task)
     with serving_reports(producer.poll):
-        return pacer.drive(producer)
+        yield producer
 
 
-def _drive_java(load: SparkLoad, pacer: ArmPacer) -> list[Observations]:
+@contextmanager
+def _java_client(load: SparkLoad, slots: tuple[Slot, ...], task: int) -> Iterator[PacedClient]:  # noqa: ARG001 - as above
     from bench.load.java_client import CLOSE_S, JavaClient
     from pyhooks.jvm.producer import Producer
 
     config = {
         key: str(value).lower() if isinstance(value, bool) else str(value)
-        for key, value in _client_config(load, pacer).items()
+        for key, value in _client_config(load, slots[0].arm).items()
     }
-    topics = sorted({slot.topic for slot in pacer.slots})
+    topics = sorted({slot.topic for slot in slots})
     client = JavaClient(Producer(load.bootstrap, config, close_timeout_s=CLOSE_S), topics)
     try:
-        _check_start(load, pacer.task)
-        return pacer.drive(client)
+        yield client
     finally:
         client.purge()

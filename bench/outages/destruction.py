@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any
 from bench.analysis import availability, latency_analysis, record_check
 from bench.load import schedule
 from bench.load.arm_topics import arm_topic
-from bench.load.load_jobs import LateError, running_load, wait_until_due
+from bench.load.load_jobs import running_load
 from bench.outages.outage_context import OutageContext
 from bench.plan.outage_plan import DestructionPlan, FaultKind
 from bench.plan.scenario import BenchArm
@@ -38,17 +37,7 @@ def measure(context: OutageContext, plan: DestructionPlan, way: FaultKind) -> di
         ``proved``: whether both faults took effect and lasted; ``topics``: for each arm how many records were
         acknowledged and how many of these are ``lost``, or None with the reason in ``unknown``; ``notes``: errors.
     """
-    attempts = itertools.count(1)
-
-    def attempt() -> dict[str, Any]:
-        # each attempt uses new topics, because the rack may have been unavailable already
-        number = next(attempts)
-        return _measure(context, plan, way, f"{NAME}-{way}" + (f"-{number}" if number > 1 else ""))
-
-    return context.repeat_while_late(attempt)
-
-
-def _measure(context: OutageContext, plan: DestructionPlan, way: FaultKind, name: str) -> dict[str, Any]:
+    name = f"{NAME}-{way}"
     arms = tuple(
         replace(arm.on(f"{plan.placement} {name}", plan.replicas), label=arm.label) for arm in context.plan.arms
     )
@@ -58,8 +47,6 @@ def _measure(context: OutageContext, plan: DestructionPlan, way: FaultKind, name
     proved = True
     try:
         _drive(context, plan, way, arms, history, name)
-    except LateError:
-        raise
     except RackgateError as error:
         notes.append(f"{name}: {error}")
         proved = False
@@ -109,7 +96,6 @@ def _drive(
     """Run the load; one rack fails and leaves the ISRs; after the load the other rack is destroyed; heal both.
 
     Raises:
-        LateError: the load was not ready in time.
         RackgateError: a fault did not take effect, last or heal, an ISR did not shrink in time, or the load failed.
     """
     lab, timing = context.target.lab, context.plan.timing
@@ -124,8 +110,8 @@ def _drive(
         )
         load = context.load(name, slots, flush_s=FLUSH_S)
         with ExitStack() as stack:
-            with running_load(context.spark, history, load, context.folder / load.name) as job:
-                wait_until_due(load.start_ns + round(timing.before_s * NS), job, "the time of the fault")
+            with running_load(context.spark, history, load, context.folder / load.name) as running:
+                running.wait_until(timing.before_s, "the time of the fault")
                 stack.enter_context(registry.fault_applied(lab, way, FaultTarget.rack(lab, plan.away), history))
                 topics.wait_isrs(context.admin, dict.fromkeys(names, left), ISR_CHANGE_S)
             with registry.fault_applied(lab, "wipe", FaultTarget.rack(lab, plan.destroyed), history):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,15 +16,15 @@ from rich.console import Console
 from bench.analysis import availability, latency_analysis, record_check
 from bench.load import schedule
 from bench.load.arm_topics import arm_topic
-from bench.load.load_jobs import MOST_LEAD_S, LateError, hold_fault, running_load
+from bench.load.load_jobs import READY_S, hold_fault, running_load
 from bench.outages import destruction, refusal_metrics
-from bench.outages.outage_context import LEAD_S, TASKS, OutageContext
+from bench.outages.outage_context import OutageContext
 from bench.plan import outage_plan
 from bench.plan.outage_plan import FAULT_LABELS, LabPlan, OutageRunPlan
 from bench.plan.scenario import BenchArm
 from bench.progress import RunSteps
 from bench.run.cluster_under_test import LabUnderTest, current_lab
-from bench.run.lab_run import exiting_on_error, start_workers
+from bench.run.lab_run import START_OF_LOAD_S, exiting_on_error
 from bench.spark_session import spark_session
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import write_json
@@ -56,7 +55,7 @@ def destruction_step(way: str) -> str:
 
 def planned_steps(plan: OutageRunPlan, lab: LabPlan) -> dict[str, float]:
     """Return the expected duration of each step in a lab by its name, in seconds."""
-    each_s = plan.timing.total_s + LEAD_S + EACH_S
+    each_s = plan.timing.total_s + START_OF_LOAD_S + EACH_S
     steps = {START: START_S}
     steps |= {outage_step(lab, number, fault): each_s for number, fault in enumerate(lab.order(plan.seed), 1)}
     # records are read back before a destruction deletes many of them
@@ -91,7 +90,6 @@ def in_lab(
             round_trips = target.round_trips()
             jars = Distribution.load().spark_jars
             spark = stack.enter_context(spark_session(folder / "spark", master=master, jars=jars))
-            start_workers(spark, TASKS)
             context = OutageContext(target, plan, lab, folder, run_id, spark, admin, topics.racks_of(admin))
         outages = []
         for number, fault in enumerate(lab.order(plan.seed), 1):
@@ -120,22 +118,9 @@ def in_lab(
 
 
 def outage(context: OutageContext, number: int, fault: str, arms: Sequence[BenchArm]) -> dict[str, Any]:
-    """Run one outage and return its numbers; repeat it with more lead time if its load was not ready."""
+    """Run one outage and return its numbers."""
     topics.wait_settled(context.admin, [arm_topic(arm) for arm in arms], timeout_s=CATCH_UP_S)
-
-    def attempt() -> dict[str, Any]:
-        name = f"outage-{number:02d}-{fault}-{time.monotonic_ns() // 1_000_000}"
-        try:
-            return _outage(context, name, number, fault, arms)
-        except LateError:
-            # A fault that was injected is healed by now, and the records sent so far are not counted.
-            shutil.rmtree(context.folder / "raw" / name, ignore_errors=True)
-            raise
-
-    return context.repeat_while_late(attempt)
-
-
-def _outage(context: OutageContext, name: str, number: int, fault: str, arms: Sequence[BenchArm]) -> dict[str, Any]:
+    name = f"outage-{number:02d}-{fault}"
     plan = replace(context.plan.timing, rack=context.lab.rack)
     history = History(context.folder / "outages" / f"{name}.jsonl")
     names = [arm.topic for arm in arms]
@@ -151,15 +136,15 @@ def _outage(context: OutageContext, name: str, number: int, fault: str, arms: Se
         # one client per topic: arms on several placements have the same id and would share a client
         slots = tuple(replace(slot, arm=slot.topic) for slot in schedule.outage_slots(plan, arms))
         load = context.load(name, slots)
-        with running_load(context.spark, history, load, path) as job:
+        with running_load(context.spark, history, load, path) as running:
             target = FaultTarget.rack(context.target.lab, plan.rack)
-            failure = hold_fault(load, job, plan, registry.fault_applied(context.target.lab, fault, target, history))
+            failure = hold_fault(running, plan, registry.fault_applied(context.target.lab, fault, target, history))
             if failure:
                 # the outage is reported as unknown
                 notes.append(f"{context.lab.topology}, outage {number}: {failure}")
     events = list(history.events())
     numbers = availability.summarise(
-        context.spark, latency_analysis.read_raw(context.spark, path), events, plan, arms, load.start_ns
+        context.spark, latency_analysis.read_raw(context.spark, path), events, plan, arms, running.start_ns
     )
     availability.add_behaviours(numbers)
     recorded = availability.rack_fault(events, plan.rack)
@@ -179,7 +164,7 @@ def running_probe(context: OutageContext, names: Sequence[str], history: History
         rate_per_s=context.plan.timing.probe_rate_per_s,
         partitions=1,
         # upper bound only: the probe is stopped earlier
-        seconds=context.plan.timing.total_s + MOST_LEAD_S + context.plan.flush_s + CATCH_UP_S,
+        seconds=context.plan.timing.total_s + READY_S + context.plan.flush_s + CATCH_UP_S,
         record_bytes=0,
         mode="probe",
         timeout_ms=context.plan.probe_timeout_ms,

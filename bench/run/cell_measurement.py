@@ -261,7 +261,8 @@ class CellRun:
         """Measure a block and keep it if its state is proved before and after; otherwise discard and repeat it.
 
         Raises:
-            RackgateError: the state did not last in ``MOST_DISCARDED`` consecutive attempts, or was not reached again.
+            RackgateError: the state did not last in ``MOST_DISCARDED`` consecutive attempts, or was not reached again;
+                or the load failed repeatedly.
         """
         session, cell = self.session, self.cell
         for _ in range(MOST_DISCARDED):

@@ -32,7 +32,7 @@ from bench.plan.scenario import BenchArm, BenchCell, Scenario
 from bench.progress import RunSteps, clock_text
 from bench.run import cell_measurement, client_security, lab_run, run_result
 from bench.run.client_security import ClientSecurity
-from bench.run.measurement_session import LONG_LEAD_S, MeasurementSession
+from bench.run.measurement_session import MeasurementSession
 from bench.run.run_store import RunStore, begin_run, locked_run_folder
 from bench.run.topic_cleanup import TopicCleaner, deleting_topics
 from bench.run_conditions import user_key
@@ -56,8 +56,6 @@ QUERY_S = 15.0
 LEFT = "topics-left.json"
 # The observations are stored on this host, so they are analysed here.
 ANALYSIS_MASTER = "local[2]"
-# A load that Spark repeated by itself would be late, and its records would be sent twice.
-NO_RETRIES = {"spark.task.maxFailures": "1", "spark.stage.maxConsecutiveAttempts": "1", "spark.speculation": "false"}
 REDACTION = {
     "spark.redaction.regex": client_security.REDACTED,
     "spark.sql.redaction.options.regex": client_security.REDACTED,
@@ -246,7 +244,7 @@ def _measure(
             java = any(cell.setting.client == "java" for cell in scenario.cells)
             executors.send(spark, work, request.environment, java=java)
             slots = executors.await_slots(spark, scenario.tasks)
-            target.hosts, ahead_ns = executors.survey(spark, slots, target.addresses, java=java)
+            target.hosts, known_offsets_ns = executors.survey(spark, slots, target.addresses, java=java)
             for host in target.hosts:
                 console.print(plain(f"load host {host.name}: {host.cpus} CPUs, clock {host.clock.text}"))
             session = MeasurementSession(
@@ -260,10 +258,8 @@ def _measure(
                 steps=steps,
                 # never started, because this host carries no load
                 sampler=UsageSampler(),
-                # a late task makes the load of all other hosts useless; the lead time shrinks with each load
-                lead_s=LONG_LEAD_S,
                 prefix=f"rackgate-bench-{store.run_id}-{token_hex(3)}-",
-                ahead_ns=ahead_ns,
+                known_offsets_ns=known_offsets_ns,
                 carried=True,
             )
             session.round_trips["idle"] = executors.round_trips(target.hosts) + target.round_trips()
@@ -277,7 +273,7 @@ def _measure(
 def _spark(request: ExistingClusterRequest, work: Path) -> Iterator[SparkSession]:
     """Open a session on the cluster's master; its executors end with the block, also after Ctrl-C."""
     python = executors.python_of(request.environment, near=near(request.master))
-    conf = {**NO_RETRIES, **request.conf, **REDACTION}
+    conf = {**request.conf, **REDACTION}
     jars = Distribution.load().spark_jars
     with spark_session(work, master=request.master, jars=jars, python=python, conf=conf) as spark:
         try:

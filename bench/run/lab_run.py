@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from rich.console import Console
 from bench.analysis import availability, exit_reasons, latency_analysis, verdicts
 from bench.load import schedule
 from bench.load.arm_topics import BenchTopics, arm_topic
-from bench.load.load_jobs import WRITE_S, hold_fault, repeat_while_late
+from bench.load.load_jobs import READY_S, WRITE_S, hold_fault
 from bench.machine import UsageSampler
 from bench.plan import scenarios
 from bench.plan.scenario import OutagePlan, Scenario
@@ -28,7 +29,7 @@ from bench.progress import RunSteps, clock_text
 from bench.report import verdict_counts
 from bench.run import cell_measurement, run_result
 from bench.run.cluster_under_test import LabUnderTest, current_lab
-from bench.run.measurement_session import LONG_LEAD_S, MeasurementSession
+from bench.run.measurement_session import MeasurementSession
 from bench.run.run_store import OUTAGE, RunStore
 from bench.run.sustained_rate import rate_key
 from bench.spark_session import spark_session
@@ -43,14 +44,15 @@ from pyhooks.history.event_log import History
 from pyhooks.kafka import topics
 from pyhooks.lab.lab import Lab
 from pyhooks.patchset.distribution import Distribution
-from pyhooks.workload.pacing import NS
+from pyhooks.workload.producer_plan import PROBE_PROCESS
 from pyhooks.workload.topic_observer import observe_topics
 
-PROBE_GRACE_S = 20.0
+# Time limits for the start of the probe, which starts a JVM, and for its end.
+PROBE_START_S, PROBE_GRACE_S = 60.0, 20.0
 START, OUTAGE_STEP = "start: Spark, idle round trips", "outage: a rack is killed and healed"
 ANALYSE, REPORT = "analysis of all cells", "report"
-# Estimates in seconds: lab start; Spark start and round trips; analysis, fixed part and per cell; report.
-LAB_S, START_S, ANALYSE_S, EACH_CELL_S, REPORT_S = 22.0, 14.0, 15.0, 2.5, 8.0
+# Estimates in seconds: start of a load, a lab, and Spark with round trips; analysis, fixed part and per cell; report.
+START_OF_LOAD_S, LAB_S, START_S, ANALYSE_S, EACH_CELL_S, REPORT_S = 2.0, 22.0, 14.0, 15.0, 2.5, 8.0
 
 Place = tuple[str, str]
 
@@ -60,7 +62,7 @@ def planned(store: RunStore, scenario: Scenario, place: Place) -> dict[str, floa
     steps, first, rates = {START: START_S}, True, set(store.rates)
     # The outage phase comes before the cells, because its load also warms up the brokers.
     if scenario.outage and store.outage_is_due(scenario, place):
-        steps[OUTAGE_STEP] = LONG_LEAD_S + 24 + scenario.outage.total_s
+        steps[OUTAGE_STEP] = START_OF_LOAD_S + 24 + scenario.outage.total_s
     for cell in store.pending(scenario, place):
         ramp = cell.setting.load_percent is not None and rate_key(cell) not in rates
         steps[step_of(scenario, cell.id)] = cell_measurement.planned_s(
@@ -111,7 +113,6 @@ def in_lab(
             racks = topics.racks_of(admin)
             jars = Distribution.load().spark_jars
             spark = stack.enter_context(spark_session(store.lab(number) / "spark", master=arguments.master, jars=jars))
-            start_workers(spark, scenario.tasks)
             history = History(target.lab.run_dir / "history.jsonl")
             bench_topics = BenchTopics(admin)
             session = MeasurementSession(target, scenario, store, number, spark, bench_topics, history, steps, sampler)
@@ -167,43 +168,24 @@ def finish(
     return result
 
 
-def start_workers(spark: SparkSession, tasks: int) -> None:
-    """Start Spark's Python workers, so that the load's tasks are ready before their schedule begins."""
-
-    def load_client(frames: Iterator[Any]) -> Iterator[Any]:
-        # imported for the side effect: loading takes seconds on a busy machine
-        import confluent_kafka  # noqa: F401
-
-        import bench.load.spark_load  # noqa: F401
-
-        yield from frames
-
-    spark.range(0, tasks, 1, tasks).mapInPandas(load_client, schema="id long").collect()
-
-
 def outage_phase(session: MeasurementSession, lab: Lab, racks: dict[int, str], plan: OutagePlan) -> None:
     """Run the outage phase and keep its outcome: load, probe and ISR observer in parallel, the fault in the middle."""
     session.topics.create([arm_topic(arm) for arm in session.scenario.outage_arms])
-    repeat_while_late(LONG_LEAD_S, lambda lead_s: _outage(session, lab, racks, plan, lead_s))
-
-
-def _outage(session: MeasurementSession, lab: Lab, racks: dict[int, str], plan: OutagePlan, lead_s: float) -> None:
     arms = session.scenario.outage_arms
     names = [arm.topic for arm in arms]
     survivors = session.target.without([broker for broker, rack in racks.items() if rack == plan.rack])
     fault = registry.fault_applied(lab, "kill", FaultTarget.rack(lab, plan.rack), session.history)
-    start_ns = time.monotonic_ns() + round(lead_s * NS)
-    # The unique name separates these records from those of an abandoned attempt.
-    load = session.load(f"{OUTAGE}-{start_ns // 1_000_000}", schedule.outage_slots(plan, arms), start_ns)
+    load = session.load(OUTAGE, schedule.outage_slots(plan, arms))
     path = session.store.unfinished(load.name)
     notes: list[str] = []
     log = lab.run_dir / "probe.log"
     observer = observe_topics(survivors, names, racks, session.history, interval_s=plan.isr_poll_s)
-    with observer, session.running(load, path) as job, running_probe(session, plan, names, start_ns, log, notes):
-        if failure := hold_fault(load, job, plan, fault):
+    with observer, running_probe(session, plan, names, log, notes), session.running(load, path) as running:
+        start_ns = running.start_ns
+        if failure := hold_fault(running, plan, fault):
             # the phase is reported as unknown
             notes.append(f"outage of rack {plan.rack}: {failure}")
-        wait_for(lambda: job.done() or None, goal="the end of the load", timeout_s=plan.total_s + WRITE_S)
+        wait_for(lambda: running.job.done() or None, goal="the end of the load", timeout_s=plan.total_s + WRITE_S)
     end_ns = time.monotonic_ns()
     raw = latency_analysis.read_raw(session.spark, path)
     numbers = availability.summarise(session.spark, raw, list(session.history.events()), plan, arms, start_ns)
@@ -223,15 +205,25 @@ def _outage(session: MeasurementSession, lab: Lab, racks: dict[int, str], plan: 
 
 @contextmanager
 def running_probe(
-    session: MeasurementSession, plan: OutagePlan, names: list[str], start_ns: int, log: Path, notes: list[str]
+    session: MeasurementSession, plan: OutagePlan, names: list[str], log: Path, notes: list[str]
 ) -> Iterator[None]:
-    """Run the probe without retries while the block runs, then wait for its end; kill it if it does not end."""
-    seconds = (start_ns - time.monotonic_ns()) / NS + plan.total_s
+    """Run the probe without retries from before the block to its end; kill it if it does not end then."""
     command = [sys.executable, "-m", "pyhooks.workload.producer", "--bootstrap", session.target.bootstrap]
     command += ["--mode", "probe", "--topics", ",".join(names), "--rate", f"{plan.probe_rate_per_s:g}"]
+    # upper bound only: the probe is stopped earlier
+    seconds = PROBE_START_S + READY_S + plan.total_s + session.scenario.flush_s + WRITE_S
     command += ["--seconds", f"{seconds:.0f}", "--history", str(session.history.path)]
     with supervised(command, log=log) as child:
+
+        def has_begun() -> bool:
+            return child.poll() is not None or any(event.process == PROBE_PROCESS for event in session.history.events())
+
+        try:
+            wait_for(has_begun, goal="the probe", timeout_s=PROBE_START_S, interval_s=0.2)
+        except RackgateError as error:
+            notes.append(str(error))
         yield
+        child.send_signal(signal.SIGTERM)
         try:
             child.wait(timeout=PROBE_GRACE_S)
         except subprocess.TimeoutExpired:

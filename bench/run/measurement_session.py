@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bench.analysis import record_check
 from bench.load import schedule
 from bench.load.arm_topics import BenchTopics
-from bench.load.load_jobs import LateError, repeat_while_late, running_load
+from bench.load.load_jobs import RunningLoad, running_load
 from bench.load.spark_load import SparkLoad
 from bench.machine import UsageSampler
 from bench.plan.scenario import BenchCell, Scenario
@@ -24,14 +22,11 @@ from bench.progress import RunSteps
 from bench.run import refusal_probe
 from bench.run.cluster_under_test import ClusterUnderTest
 from bench.run.run_store import RunStore
+from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
-from pyhooks.workload.pacing import NS
 
-# Seconds from the request of a load to its first record; a late load doubles them, each other load reduces them again.
-LEAD_S = 1.0
-LEAD_DECAY = 0.9
-# For loads with a fault in the middle, which take long to repeat.
-LONG_LEAD_S = 6.0
+# Limit of consecutive attempts at a load.
+MOST_ATTEMPTS = 3
 
 
 @dataclass
@@ -40,11 +35,10 @@ class MeasurementSession:
 
     Attributes:
         warm: whether this lab has had its long warm-up.
-        lead_s: seconds from the request of a load to its first record.
         round_trips: round-trip times between places: ``idle`` and ``under load``.
         notes: errors that did not end the run.
         prefix: prefix of its topics' names.
-        ahead_ns: clock differences of the load hosts, see ``bench.load.clock_offsets.host_offsets``.
+        known_offsets_ns: clock differences of the load hosts, see ``bench.load.clock_offsets.host_offsets``.
         carried: whether executors do not share this host's file system, so that observations are sent to and from it.
     """
 
@@ -58,11 +52,10 @@ class MeasurementSession:
     steps: RunSteps
     sampler: UsageSampler
     warm: bool = False
-    lead_s: float = LEAD_S
     round_trips: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     prefix: str = ""
-    ahead_ns: Mapping[str, int] = field(default_factory=dict)
+    known_offsets_ns: Mapping[str, int] = field(default_factory=dict)
     carried: bool = False
 
     def refusals(self, bootstrap: str, topics: Sequence[str]) -> dict[str, str]:
@@ -89,7 +82,6 @@ class MeasurementSession:
         self,
         name: str,
         slots: tuple[schedule.Slot, ...],
-        start_ns: int,
         *,
         cell: BenchCell | None = None,
         bootstrap: str = "",
@@ -97,9 +89,9 @@ class MeasurementSession:
         """Return a load as its tasks receive it.
 
         Args:
-            name: name of the load; the session's number is appended.
+            name: name of the load; the time and the session's number are appended. The time separates its records from
+                those of an earlier attempt.
             slots: the schedule.
-            start_ns: start of the schedule on the monotonic clock.
             cell: cell with the setting; without one librdkafka sends records of the first cell's size.
             bootstrap: broker addresses, if not those of all brokers.
         """
@@ -110,7 +102,7 @@ class MeasurementSession:
         config = self.scenario.java if client == "java" else self.scenario.client
         return SparkLoad(
             run_id=self.store.run_id,
-            name=f"{name}.{self.number}",
+            name=f"{name}-{time.monotonic_ns() // 1_000_000}.{self.number}",
             cell=cell.id if cell else None,
             state=cell.state if cell else "outage",
             bootstrap=bootstrap or self.target.bootstrap,
@@ -120,36 +112,34 @@ class MeasurementSession:
             seed=self.scenario.seed,
             flush_s=self.scenario.flush_s,
             tasks=self.scenario.tasks,
-            start_ns=start_ns,
             slots=slots,
             leader_only=frozenset(arm.id for arm in self.scenario.arms if arm.acks == "1"),
-            ahead_ns=self.ahead_ns,
+            known_offsets_ns=self.known_offsets_ns,
         )
 
-    def running(self, load: SparkLoad, path: Path) -> AbstractContextManager[Future[None]]:
+    def running(self, load: SparkLoad, path: Path) -> AbstractContextManager[RunningLoad]:
         """Drive a load while the block runs; see ``running_load``."""
         return running_load(self.spark, self.history, load, path, carried=self.carried)
 
     def drive(self, name: str, slots: tuple[schedule.Slot, ...], *, cell: BenchCell, bootstrap: str = "") -> Path:
-        """Drive a load to its end and return the folder of its observations; repeat a late load with more lead time."""
-        usual_s = self.lead_s
+        """Drive a load to its end and return the folder of its observations.
 
-        def attempt(lead_s: float) -> Path:
-            self.lead_s = lead_s
-            start_ns = time.monotonic_ns() + round(lead_s * NS)
-            # The unique name separates these records from those of an abandoned attempt.
-            load = self.load(f"{name}-{start_ns // 1_000_000}", slots, start_ns, cell=cell, bootstrap=bootstrap)
+        A load that fails, for example because an executor was lost, is repeated. What it sent is not counted.
+
+        Raises:
+            RackgateError: it failed in ``MOST_ATTEMPTS`` consecutive attempts; the error is that of the last one.
+        """
+        failed = 0
+        while True:
+            load = self.load(name, slots, cell=cell, bootstrap=bootstrap)
             path = self.store.unfinished(load.name)
             try:
                 with self.running(load, path):
                     pass
-            except LateError:
-                shutil.rmtree(path, ignore_errors=True)
-                raise
-            return path
-
-        path = repeat_while_late(usual_s, attempt)
-        if self.lead_s == usual_s:
-            # Causes of a late load, such as the start of a JVM, are temporary.
-            self.lead_s = max(LEAD_S, usual_s * LEAD_DECAY)
-        return path
+            except RackgateError as error:
+                failed += 1
+                if failed == MOST_ATTEMPTS:
+                    raise
+                self.notes.append(f"load {load.name} is repeated: {error}")
+            else:
+                return path

@@ -212,6 +212,45 @@ def test_the_page_describes_cluster_and_load_hosts_and_no_file_has_a_secret(
     assert result["manifest"]["conditions"]["given"]["command_config"].startswith("hmac-sha256:")
 
 
+def executor_processes(place: Place) -> list[int]:
+    """Return the process ids of the executors of this test's Spark cluster."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            is_executor = b"CoarseGrainedExecutorBackend" in (entry / "cmdline").read_bytes()
+            if is_executor and (entry / "cwd").readlink().is_relative_to(place.spark):
+                found.append(int(entry.name))
+    return sorted(found)
+
+
+def test_a_lost_executor_costs_a_block_and_not_the_run(place: Place) -> None:
+    out = place.folder / "out-4"
+    child = subprocess.Popen(place.arguments(4), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env())
+
+    def second_block_has_begun() -> bool:
+        assert child.poll() is None, child.communicate()[0]
+        return any('"op":"healthy-001-' in file.read_text("utf-8") for file in out.glob("run/labs/*/history.jsonl"))
+
+    try:
+        wait_for(second_block_has_begun, goal="the second block", timeout_s=240)
+        lost, _ = executor_processes(place)
+        os.kill(lost, signal.SIGKILL)
+        output, _ = child.communicate(timeout=400)
+    finally:
+        child.kill()
+    assert child.returncode == 0, output
+    result = run_page.load(out)
+    (note,) = [note for note in result["notes"] if "is repeated" in note]
+    assert re.fullmatch(r"load healthy-001-\d+\.1 is repeated: the load failed: ExecutorLostFailure .*137", note)
+    (end,) = [row for row in result["verdicts"] if row["about"] == "end-to-end"]
+    assert end["word"] == "whole"
+    # a third executor has replaced the lost one
+    assert len(result["hosts"]) == 3
+    kept = {path.name for path in out.glob("run/raw/healthy/*") if not path.name.startswith("warmup")}
+    assert kept == {f"{block:03d}.1" for block in range(4)}
+    assert not place.topics()
+
+
 @pytest.fixture(scope="module")
 def environment(place: Place) -> Path:
     """Pack a small virtual environment whose packages are those of this environment, by a .pth file."""

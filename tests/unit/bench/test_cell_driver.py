@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+import re
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,12 +21,12 @@ from bench.analysis import exit_reasons
 from bench.load import pacer, schedule, spark_load
 from bench.load.arm_topics import BenchTopics
 from bench.load.java_client import JavaClient
-from bench.load.load_jobs import MOST_LEAD_S, LateError
+from bench.load.load_jobs import RunningLoad
 from bench.load.schedule import Slot
 from bench.plan import scenarios
 from bench.plan.cluster_states import StateBrokers
-from bench.plan.scenario import BenchArm, BenchCell, Scenario
-from bench.run import cell_measurement, refusal_probe, run_result, run_store, sustained_rate
+from bench.plan.scenario import BenchArm, BenchCell
+from bench.run import cell_measurement, measurement_session, refusal_probe, run_result, run_store, sustained_rate
 from bench.run.client_security import ClientSecurity
 from bench.run.measurement_session import MeasurementSession
 from pyhooks.core.errors import RackgateError
@@ -106,9 +108,9 @@ class FakeSession(MeasurementSession):
     driven_slots: list[tuple[str, tuple[Slot, ...], str]]
     required: dict[str, Requirement]
     responses: Callable[[Sequence[str]], dict[str, str]] | None = None
-    # names of the loads of ``running``, of which the first ``late`` are late
+    # names of the loads of ``running``; those with the numbers ``failing`` fail, from 1 on
     load_names: list[str]
-    late = 0
+    failing: Collection[int] = ()
 
     def drive(self, name: str, slots: tuple[Slot, ...], *, cell: BenchCell, bootstrap: str = "") -> Path:  # noqa: ARG002 - as the real one
         self.driven_slots.append((name, slots, bootstrap))
@@ -132,12 +134,12 @@ class FakeSession(MeasurementSession):
         }
 
     @contextlib.contextmanager
-    def running(self, load: spark_load.SparkLoad, path: Path) -> Iterator[Future[None]]:
+    def running(self, load: spark_load.SparkLoad, path: Path) -> Iterator[RunningLoad]:
         self.load_names.append(load.name)
         path.mkdir()
-        yield Future()
-        if len(self.load_names) <= self.late:
-            raise LateError("late")
+        yield RunningLoad(Future(), 0)
+        if len(self.load_names) in self.failing:
+            raise RackgateError(f"failure {len(self.load_names)}")
 
     def check_records(self, paths: Sequence[Path], topics: list[str]) -> dict[str, Any]:
         assert paths
@@ -319,32 +321,52 @@ def test_the_rate_a_lab_sustains_is_measured_once_and_kept(this: FakeSession, mo
 
 
 def test_a_load_has_the_cell_s_client_size_and_linger(this: FakeSession) -> None:
-    java = this.load("x", (), 0, cell=cell_of("java-50"))
-    assert (java.name, java.client, java.record_bytes, java.config["linger.ms"]) == ("x.1", "java", 1000, 5)
+    java = this.load("x", (), cell=cell_of("java-50"))
+    assert re.fullmatch(r"x-\d+\.1", java.name)
+    assert (java.client, java.record_bytes, java.config["linger.ms"]) == ("java", 1000, 5)
     assert "queue.buffering.max.messages" not in java.config
-    small = this.load("x", (), 0, cell=cell_of("small-80"), bootstrap="some")
+    small = this.load("x", (), cell=cell_of("small-80"), bootstrap="some")
     assert (small.client, small.record_bytes, small.bootstrap, small.state) == ("confluent", 100, "some", "healthy")
-    outage = this.load("outage", (), 0)
+    outage = this.load("outage", ())
     assert (outage.cell, outage.state, outage.client, outage.config["linger.ms"]) == (None, "outage", "confluent", 0)
 
 
-def test_a_late_load_is_repeated_with_more_time(this: FakeSession) -> None:
-    names = this.load_names
-    this.late = 2
-    slot = schedule.steady_slot("A", "t", rate_per_s=10, seconds=1)
-    begun = this.lead_s
-    path = MeasurementSession.drive(this, "x", (slot,), cell=cell_of("healthy"))
-    assert this.lead_s == 4 * begun
-    assert len(set(names)) == 3
-    assert path.name == names[-1]
-    assert path.is_dir()
-    for number in range(3):
-        MeasurementSession.drive(this, f"then-{number}", (slot,), cell=cell_of("healthy"))
-    assert begun < this.lead_s < 4 * begun
-    this.late = 99
-    with pytest.raises(LateError):
-        MeasurementSession.drive(this, "y", (slot,), cell=cell_of("healthy"))
-    assert this.lead_s >= MOST_LEAD_S
+def use_real_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make cells drive their loads through ``running``, each in a millisecond of its own."""
+    ticks = itertools.count(10**15, 10**6)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: next(ticks))
+    monkeypatch.setattr(FakeSession, "drive", MeasurementSession.drive)
+
+
+def test_a_failed_load_costs_one_block_and_a_note(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_real_loads(monkeypatch)
+    cell = cell_of("healthy")
+    # the warm-up, and one block twice
+    this.failing = {1, 5, 6}
+    cell_measurement.measure(this, cell)
+    blocks = cell.scenario.latency.blocks
+    assert len(set(this.load_names)) == len(this.load_names) == 1 + blocks + len(this.failing)
+    failed = [this.load_names[number - 1] for number in sorted(this.failing)]
+    assert [name.rsplit("-", 1)[0] for name in failed] == ["healthy-warmup", "healthy-002", "healthy-002"]
+    assert this.notes == [
+        f"load {name} is repeated: failure {number}" for name, number in zip(failed, (1, 5, 6), strict=True)
+    ]
+    # what they wrote is in no block, neither kept nor discarded
+    assert len(this.store.kept(cell.id)) == blocks
+    assert this.store.discarded(cell.id) == {}
+    assert sorted(path.name for path in this.store.unfinished("none").parent.iterdir()) == sorted(failed)
+
+
+def test_a_load_that_fails_repeatedly_ends_the_run_with_its_error(
+    this: FakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_real_loads(monkeypatch)
+    this.failing = range(1, 99)
+    with pytest.raises(RackgateError, match=f"^failure {measurement_session.MOST_ATTEMPTS}$"):
+        cell_measurement.measure(this, cell_of("healthy"))
+    assert len(this.load_names) == measurement_session.MOST_ATTEMPTS == len(this.notes) + 1
+    assert this.store.kept("healthy") == {}
+    assert this.store.warm_up("healthy") is None
 
 
 def test_only_different_settings_are_changed_and_awaited() -> None:
@@ -455,18 +477,6 @@ def test_a_probe_distinguishes_acks_refusals_and_other_results() -> None:
         refusal_probe.refusal(producer, "silent", response_s=0.01)
 
 
-def test_a_task_that_is_ready_too_late_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan: Scenario = FULL
-    one = spark_load.SparkLoad(
-        run_id="r", name="x", cell=None, state=None, bootstrap="127.0.0.1:1", client="confluent", config={},
-        record_bytes=1, seed=1, flush_s=0.1, tasks=1, start_ns=1,
-        slots=(schedule.steady_slot("A", "t", rate_per_s=10, seconds=0.1),),
-    )  # fmt: skip
-    monkeypatch.setattr(pacer.ArmPacer, "drive", lambda *_: pytest.fail("it was driven"))
-    with pytest.raises(RuntimeError, match=spark_load.LATE):
-        list(spark_load.run_task(dataclasses.replace(one, tasks=plan.tasks), 0))
-
-
 @pytest.mark.parametrize("client", ["confluent", "java"])
 def test_only_the_positive_control_s_client_has_acks_1_and_no_idempotence(
     this: FakeSession, monkeypatch: pytest.MonkeyPatch, client: str
@@ -493,16 +503,19 @@ def test_only_the_positive_control_s_client_has_acks_1_and_no_idempotence(
     monkeypatch.setattr("confluent_kafka.Producer", Client)
     monkeypatch.setattr("pyhooks.jvm.producer.Producer", Client)
     monkeypatch.setattr(pacer.ArmPacer, "drive", lambda *_: [])
-    monkeypatch.setattr(spark_load, "_check_start", lambda *_: None)
+    monkeypatch.setattr(pd, "concat", lambda *_, **__: None)
     cell = cell_of("java-50" if client == "java" else "healthy")
     arms = [arm.id for arm in cell.scenario.latency_arms]
     slots = tuple(schedule.steady_slot(arm, f"t-{arm}", rate_per_s=10, seconds=0.1) for arm in arms)
-    load = this.load("x", slots, 0, cell=cell)
+    load = this.load("x", slots, cell=cell)
     assert (load.client, load.leader_only) == (client, frozenset("P"))
     assert load.config["enable.idempotence"] is True
-    drive = spark_load._drive_java if client == "java" else spark_load._drive
-    for slot in slots:
-        drive(load, pacer.ArmPacer("r", "x", (slot,), 0, b"v", 0, 1, 1.0))
+
+    def agree_on_start() -> int:
+        assert len(configs) == len(arms), "clients must be ready before the tasks agree on the start"
+        return 7
+
+    assert len(list(spark_load.run_task(load, 0, agree_on_start))) == len(arms)
     found = {arm: (config["acks"], config["enable.idempotence"]) for arm, config in zip(arms, configs, strict=True)}
     true, false = ("true", "false") if client == "java" else (True, False)
     assert found == dict.fromkeys(arms, ("all", true)) | {"P": ("1", false)}

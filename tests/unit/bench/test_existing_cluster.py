@@ -144,8 +144,10 @@ def test_no_fault_is_injected_into_an_existing_cluster() -> None:
 
 
 def test_a_clock_is_read_over_a_connection_within_its_bound() -> None:
-    with clock_offsets.serving_clock("127.0.0.1") as address:
-        reading = clock_offsets.read_clocks(address)
+    with clock_offsets.serving_clock("127.0.0.1") as clock_served:
+        assert clock_served.at.boot_id == clock_offsets.boot_id()
+        reading = clock_offsets.read_clocks(clock_served.at.address)
+    assert not clock_served.start_ns.done()
     assert reading.ahead_ns is not None
     assert reading.error_ns is not None
     # the same clock: its true distance is nothing
@@ -158,9 +160,13 @@ def test_a_clock_is_read_over_a_connection_within_its_bound() -> None:
 
 @pytest.mark.parametrize("host", ["::1", "[::1]"])
 def test_a_clock_is_read_over_ipv6(host: str) -> None:
-    with clock_offsets.serving_clock(host) as (_, port):
+    with clock_offsets.serving_clock(host) as clock_served:
+        _, port = clock_served.at.address
         # as Spark has the driver's address, or a person
         readings = [clock_offsets.read_clocks((one, port)) for one in ("::1", "[::1]")]
+        for one in ("::1", "[::1]"):
+            clock_offsets.report_start((one, port), 7)
+        assert clock_served.start_ns.result(timeout=0) == 7
     for reading in readings:
         assert reading.ahead_ns is not None
         assert reading.error_ns is not None
@@ -173,7 +179,7 @@ def test_a_name_with_both_kinds_of_address_is_served_over_ipv4(monkeypatch: pyte
     with monkeypatch.context() as patch:
         patch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
         clock = clock_offsets.serving_clock("both")
-        _, port = clock.__enter__()
+        _, port = clock.__enter__().at.address
     try:
         assert clock_offsets.read_clocks(("127.0.0.1", port)).ahead_ns is not None
     finally:
@@ -198,20 +204,31 @@ def test_an_unreachable_clock_is_bounded_by_the_times_of_the_job() -> None:
     assert found.text == "+3.98e+03 ± 20 ms"
 
 
-def test_the_start_of_a_load_is_converted_to_each_host_s_clock() -> None:
+def test_a_fresh_reading_of_the_clocks_is_preferred_to_the_offset_of_the_survey() -> None:
     near, far = ClockReading("near", 0, 0, 0), ClockReading("far", 0, 0, 0)
     pairs = [
         (near, ClockOffset(0.5, 0.9, "connection", same=True)),
         (far, ClockOffset(2000.0, 30.0, "job", same=False)),
         (far, ClockOffset(1990.0, 0.1, "connection", same=False)),
     ]
-    ahead = clock_offsets.host_offsets(pairs)
-    assert ahead == {"near": 0, "far": 1_990_000_000}
-    for boot, start in (("near", 100), ("far", 1_990_000_100)):
-        assert clock_offsets.host_time(100, ahead, boot) == start
-    assert clock_offsets.host_time(100, {}, "new") == 100
-    with pytest.raises(RuntimeError, match="clocks had been compared"):
-        clock_offsets.host_time(100, ahead, "new")
+    known = clock_offsets.host_offsets(pairs)
+    assert known == {"near": 0, "far": 1_990_000_000}
+
+    def ahead_ns(boot: str, fresh_ns: int | None) -> int:
+        return clock_offsets.ahead_of_driver_ns(ClockReading(boot, 0, fresh_ns, fresh_ns), "driver", known)
+
+    assert ahead_ns("driver", 3) == ahead_ns("driver", None) == 0
+    assert ahead_ns("far", 1_990_000_007) == 1_990_000_007
+    assert ahead_ns("far", None) == 1_990_000_000
+    assert ahead_ns("new", -5) == -5
+    with pytest.raises(RuntimeError, match="can't reach the driver, and its clock was not compared"):
+        ahead_ns("new", None)
+
+
+def test_a_start_cannot_be_reported_to_an_unreachable_driver() -> None:
+    (closed_port,) = free_ports(1)
+    with pytest.raises(OSError):  # noqa: PT011 - whatever the network reports
+        clock_offsets.report_start(("127.0.0.1", closed_port), 7)
 
 
 # Executors.
@@ -234,6 +251,11 @@ def test_an_executor_that_cannot_run_load_is_a_one_line_error() -> None:
         executors._check(host(trouble="pandas: no module"))
     with pytest.raises(RackgateError, match=r"h/0 .*broker 2 at h2:9: refused"):
         executors._check(host(unreached={"2": "h2:9: refused"}))
+    # one executor must report the starts of loads
+    unreachable = dataclasses.replace(host(), clock=ClockOffset(0.0, 20.0, "job", same=False))
+    executors._check_clocks([unreachable, host()], "driver:1")
+    with pytest.raises(RackgateError, match=r"connect to the driver at driver:1: set spark\.driver\.host"):
+        executors._check_clocks([unreachable, unreachable], "driver:1")
     assert executors.round_trips([host()]) == [{"source": "h/0", "target": "broker-1", "p50_ms": 2.0, "p99_ms": 3.0}]
 
 
