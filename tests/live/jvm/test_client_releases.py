@@ -1,4 +1,4 @@
-"""Java clients of other releases against overlay brokers whose ISR is in one rack: version and code on the wire."""
+"""Java clients of other releases against overlay brokers whose ISR is in one rack: versions and error codes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def pair(wire: Wire, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]
 
 @pytest.fixture(scope="module")
 def rows() -> Iterator[dict[str, Any]]:
-    """Observations, kept for a reader."""
+    """Collect observations and write them to a file at the end."""
     seen: dict[str, Any] = {}
     yield seen
     MATRIX.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def rows() -> Iterator[dict[str, Any]]:
 
 
 def refused(wire: Wire, pair: Pair, classpath: str) -> tuple[Exchange, JavaError, int]:
-    """One attempt of a Java producer: what went over the wire, what it raised, the latest version it could speak."""
+    """Make one attempt with a Java producer; return the exchange on the wire, the exception, and its latest version."""
     wire.take()
     with Gateway(classpath) as gateway:
         error = refused_attempt(gateway, pair.bootstrap, ONE_ATTEMPT)
@@ -73,7 +73,7 @@ def note(rows: dict[str, Any], name: str, exchange: Exchange, exception: str, la
     rows[name] = {**asdict(exchange), "exception": exception, "latest_version_of_client": latest}
 
 
-# what an earlier client speaks best, and so what is negotiated, since the brokers speak 3 to 14
+# An earlier client's latest Produce version is negotiated, since the brokers support versions 3 to 14.
 @pytest.mark.parametrize(
     ("release", "software", "version"),
     [
@@ -92,7 +92,7 @@ def test_a_stock_client_of_another_release(
     assert latest == version
     assert error.java_class == f"{ERRORS}.NotEnoughReplicasException"
     assert error.retriable
-    # the message is the broker's and says what is really missing
+    # the message comes from the broker and names what is missing
     assert "min.insync.racks" in exchange.message
     assert exchange.message == error.text
 

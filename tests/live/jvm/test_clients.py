@@ -1,4 +1,4 @@
-"""Producer and consumer of this process, and stock clients in gateways, against one patched broker."""
+"""The in-process producer and consumer, and stock clients in gateways, against one patched broker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CPU_S_PER_50000 = 1.0
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    """One broker, which is the controller too."""
+    """Run one node, both broker and controller."""
     classpath = Distribution.load().classpath()
     made = Brokers(tmp_path_factory.mktemp("clients"), {1: "a"}, controller=1, extra=EXTRA)
     made.format(classpath)
@@ -46,7 +46,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
 
 @pytest.fixture
 def topic(brokers: Brokers, request: pytest.FixtureRequest) -> str:
-    """A topic of the test's own, with two partitions."""
+    """Create a topic with two partitions for the test."""
     name = str(request.node.name).replace("[", "-").replace("]", "")
     with Admin(brokers.bootstrap) as admin:
         admin.create_topic(name, [[1], [1]], {})
@@ -55,7 +55,7 @@ def topic(brokers: Brokers, request: pytest.FixtureRequest) -> str:
 
 
 def read(consumer: Consumer, count: int) -> list[tuple[int, int, bytes | None, bytes | None]]:
-    """Polls until that many records came: partition, offset, key, value of each."""
+    """Poll until ``count`` records have arrived; return partition, offset, key and value of each."""
     found: list[tuple[int, int, bytes | None, bytes | None]] = []
 
     def enough() -> bool:
@@ -80,7 +80,7 @@ def test_a_batch_reports_each_record(brokers: Brokers, topic: str) -> None:
     assert sent.errors == ()
     assert sent.partition.tolist() == [0, 1] * 500 + [1]
     assert sorted(sent.offset[sent.partition == 0].tolist()) == list(range(500))
-    # Java's clock is ours
+    # Java's nanoTime and Python's monotonic clock are the same
     assert (sent.sent_ns >= before).all()
     assert (sent.done_ns >= sent.sent_ns).all()
     assert (sent.done_ns <= after).all()
@@ -103,7 +103,7 @@ def test_a_refused_batch_reports_its_reason_once(brokers: Brokers, topic: str) -
             goal="the new config",
             timeout_s=60,
         )
-        # The large ones last: 4.3.1 without batches splits "large, small" into just that again, until its stack ends.
+        # Large records last: without batching, 4.3.1 splits "large, small" into the same two until its stack overflows.
         sent = producer.send_batch(topic, [b"x", b"x", b"x" * 2000, b"x" * 2000], partitions=0).result(60)
     assert sent.acked.tolist() == [True, True, False, False]
     assert sent.error.tolist() == [-1, -1, 0, 0]
@@ -124,7 +124,7 @@ def test_a_batch_to_a_missing_topic_takes_one_timeout(brokers: Brokers) -> None:
 
 def test_a_record_refused_by_the_producer_gets_the_error(brokers: Brokers, topic: str) -> None:
     with Producer(brokers.bootstrap, {"max.block.ms": "700"}) as producer:
-        # 700 ms may be too short for a first connection
+        # connect first, for which 700 ms may be too short
         wait_for(
             lambda: producer.send_batch(topic, [b"x"]).result(60).acked.all(),
             goal="a record to the topic",
@@ -134,7 +134,7 @@ def test_a_record_refused_by_the_producer_gets_the_error(brokers: Brokers, topic
         assert sent.acked.tolist() == [True, False]
         assert sent.errors[0].java_class == f"{ERRORS}.TimeoutException", "a partition may yet be added"
         too_large = producer.send_batch(topic, [b"x" * 2_000_000]).result(5)
-        # one that cannot even be a record is no harm to the others
+        # an invalid record does not affect the others
         odd = producer.send_batch(topic, [b"x"] * 3, timestamps_ms=[-1, -7, -1]).result(5)
     assert too_large.errors[0].java_class == f"{ERRORS}.RecordTooLargeException"
     assert odd.acked.tolist() == [True, False, True]
@@ -154,7 +154,7 @@ def test_a_blocking_listener_delays_no_acknowledgement(brokers: Brokers, topic: 
         later = producer.send_batch(topic, [b"second"])
         with Consumer(brokers.bootstrap) as consumer:
             consumer.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
-            # acknowledged and readable, though Python still sits in the first one's listener
+            # acknowledged and readable, although the first record's listener still blocks
             assert {value for *_, value in read(consumer, 2)} == {b"first", b"second"}
         assert not later.done()
         go.set()
@@ -232,7 +232,7 @@ def test_wakeup_ends_a_poll_and_close_is_bounded(brokers: Brokers, topic: str) -
             consumer.poll(20)
         assert time.monotonic() - begun < 5
         timer.join()
-    # a group whose coordinator never answers
+    # a group whose coordinator never responds
     with socket.create_server((HOST, 0)) as mute:
         lost = Consumer(f"{HOST}:{mute.getsockname()[1]}", {"group.id": "g"}, timeout_s=1, close_timeout_s=1)
         lost.subscribe([topic])
@@ -297,7 +297,7 @@ def test_an_unclosed_producer_does_not_keep_the_process(brokers: Brokers, topic:
 
 
 def test_fifty_thousand_records_take_little_cpu_time(brokers: Brokers, topic: str) -> None:
-    # CPU time, not time: other work on the machine slows the clock, not the count.
+    # CPU time, not elapsed time, which depends on other work on the machine.
     command = ["taskset", "-c", "0", sys.executable, str(paths.REPO / "tests/support/jvm_crossing_cost.py")]
     cost = json.loads(
         run([*command, brokers.bootstrap, topic, "50000"], task="crossing", cwd=paths.REPO, timeout_s=200)

@@ -1,4 +1,4 @@
-"""JVMs side by side: which Produce versions stock and patched clients speak, and that no JVM outlives its parent."""
+"""Several JVMs at once: Produce versions of stock and patched clients; no JVM outlives its parent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyhooks.patchset.distribution import Distribution
 
 
 def alive(pid: int) -> bool:
-    """A process that ended but was not waited for counts as ended."""
+    """Return whether a process is running; a zombie is not."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -26,7 +26,7 @@ def alive(pid: int) -> bool:
 
 
 def listening(pid: int) -> set[str]:
-    """Listening addresses of a process, in hexadecimal as in ``/proc``."""
+    """Return the listening addresses of a process, in hexadecimal as in ``/proc``."""
     inodes = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
         target = str(link.readlink())
@@ -57,10 +57,10 @@ def test_stock_and_patched_client_side_by_side() -> None:
 
 
 def test_only_loopback_and_only_with_the_token() -> None:
-    # py4j's words for: call java.lang.System.nanoTime()
+    # py4j's command for java.lang.System.nanoTime()
     command = "c\nz:java.lang.System\nnanoTime\ne\n"
     with Gateway(Distribution.load().classpath()) as gateway:
-        # 127.0.0.1, alone or as an IPv6 address
+        # 127.0.0.1, also as an IPv4-mapped IPv6 address
         assert listening(gateway.pid) <= {"0100007F", "0000000000000000FFFF00000100007F"}
         assert listening(gateway.pid)
         assert "Authentication error" in spoken(gateway.port, command)

@@ -1,4 +1,4 @@
-"""Gateways in the nodes of a lab: where they are, that control does not use the lab's network, and that they end."""
+"""Gateways in a lab's nodes run in the node's namespaces, are controlled outside the lab's network, and end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_clients_in_nodes_are_controlled_without_the_lab_s_network(tmp_path: Pat
     assert report["in_node"] == [[True] * 4] * 2
     assert report["data"] == [True, False]
     assert report["during_cut"] == [5, 6]
-    # 127.0.0.1 of the node, alone or as an IPv6 address; nothing of it on the lab's own
+    # 127.0.0.1 of the node, also as an IPv4-mapped IPv6 address; nothing listens on the lab's network
     for addresses in report["listening"]:
         assert addresses
         assert set(addresses) <= {"0100007F", "0000000000000000FFFF00000100007F"}
@@ -48,7 +48,7 @@ def test_clients_in_nodes_are_controlled_without_the_lab_s_network(tmp_path: Pat
 
 
 def test_a_jvm_in_a_node_ends_with_its_killed_parent(tmp_path: Path) -> None:
-    # in the lab, which lives on: bash kills the parent and then looks for the JVM
+    # inside the lab, which keeps running: bash kills the parent and then looks for the JVM
     script = f"""
         exec 3< <(exec {sys.executable} {SCRIPT} hold < <(exec sleep 100))
         parent=$!
@@ -66,7 +66,7 @@ def test_a_jvm_in_a_node_ends_with_its_killed_parent(tmp_path: Path) -> None:
 
 
 def test_only_the_calling_thread_is_elsewhere() -> None:
-    """In new namespaces of its own, so that it needs no more than a lab does."""
+    """The test creates its own namespaces, so that it needs no more privileges than a lab."""
     script = """
 import subprocess, threading
 from pathlib import Path
@@ -107,7 +107,7 @@ assert seen == [own], seen
 def test_entering_a_node_without_permission_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     here = threading.get_native_id()
     before = Path(f"/proc/{here}/ns/net").readlink()
-    monkeypatch.setattr("pyhooks.core.namespaces._CLONE_NEWNET", 0x20000000)  # a PID namespace, which this one is not
+    monkeypatch.setattr("pyhooks.core.namespaces._CLONE_NEWNET", 0x20000000)  # CLONE_NEWPID
     with pytest.raises(RackgateError, match="only the lab that made a node"), network_of(os.getpid()):
         pass
     assert Path(f"/proc/{here}/ns/net").readlink() == before

@@ -1,4 +1,4 @@
-"""Patched and stock clients against two patched brokers in rack a: what each sees of the gate."""
+"""Errors of the gate, as patched and stock clients of two patched brokers in rack a receive them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def properties(node_id: int, port: int, controller_port: int, folder: Path) -> d
 
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Two brokers in rack a, one of them the controller too."""
+    """Run two brokers in rack a, one of them also the controller; yield their addresses."""
     folder = tmp_path_factory.mktemp("cluster")
     classpath = Distribution.load().classpath()
     first, second, controller = free_ports(3)
@@ -69,7 +69,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         address = f"127.0.0.1:{first},127.0.0.1:{second}"
         with Admin(address) as admin:
             wait_for(lambda: topics_created(admin), goal="two brokers", timeout_s=90, interval_s=0.5)
-            # a broker that is registered and still fenced gets replicas, but none that are in sync
+            # replicas can be placed on a registered but fenced broker, but they are not in sync
             for topic in ("gated", "switched"):
                 wait_for(partial(admin.in_sync, topic, (1, 2)), goal=f"both replicas of {topic} in sync", timeout_s=60)
         yield address
@@ -80,7 +80,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def topics_created(admin: Admin) -> bool:
-    """Creates the topics of this module once both brokers are there."""
+    """Create this module's topics once both brokers are unfenced."""
     gate = {"min.insync.replicas": "1", "min.insync.racks": "2"}
     try:
         admin.create_topic("gated", [[1, 2]], gate)
@@ -142,7 +142,7 @@ def test_the_stock_java_client_gets_a_known_error(bootstrap: str) -> None:
         error = refused_attempt(stock, bootstrap, ONE_ATTEMPT)
     assert error.java_class == f"{ERRORS}.NotEnoughReplicasException"
     assert error.retriable
-    # the message is the broker's: it still tells that racks are what is missing
+    # the message comes from the broker and still says that racks are missing
     assert "min.insync.racks" in error.text
 
 

@@ -1,4 +1,4 @@
-"""A producer that is sent an error code that it does not know loses the record: why older versions are sent another."""
+"""A producer does not retry on an unknown error code, so brokers send older versions a known one."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ NOT_ENOUGH_REPLICAS, NOT_ENOUGH_RACKS, NOT_ENOUGH_RACKS_AFTER_APPEND = 19, 137, 
 UNKNOWN = (NOT_ENOUGH_RACKS, NOT_ENOUGH_RACKS_AFTER_APPEND)
 IDEMPOTENCE = ("true", "false")
 LIBRDKAFKA = "librdkafka"
-# and the version of Produce that each speaks with a stock broker of 4.3
+# clients, and the Produce version that each negotiates with a stock 4.3 broker
 STOCK = {"3.9": 11, "4.3.1": 13, LIBRDKAFKA: 10}
 PATCHED = "patched"
 WAIT_S = 60
 TABLE = paths.OUT / "clients" / "unknown-codes.json"
-# Sends a record with this configuration, and tells of the error that it ended with, or empty.
+# Function that sends a record with the given configuration and returns its error, or an empty string.
 Send = Callable[[Mapping[str, str]], str]
 
 
 @pytest.fixture(scope="module")
 def table() -> Iterator[list[dict[str, Any]]]:
-    """Observations, kept for a reader."""
+    """Collect observations and write them to a file at the end."""
     rows: list[dict[str, Any]] = []
     yield rows
     TABLE.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def _send_by_librdkafka(config: Mapping[str, str]) -> str:
 def attempts(
     client: tuple[str, Send], table: list[dict[str, Any]], code: int, idempotent: str
 ) -> tuple[list[tuple[int, int]], str]:
-    """Requests for one record, and its result, with the client's own number of retries."""
+    """Send one record with the client's default retries; return its requests and result."""
     name, send = client
     with leader(code) as broker:
         error = send({"bootstrap.servers": broker.address, "acks": "all", "enable.idempotence": idempotent})
@@ -98,7 +98,7 @@ def test_the_code_that_stands_for_them_is_retried(
 
 
 def test_a_client_that_knows_them_tries_again(table: list[dict[str, Any]]) -> None:
-    """Control: the missing retries above are caused by the codes and not by the broker."""
+    """Control: the missing retries above are caused by the error codes and not by the fake broker."""
     with Gateway(client_classpath(PATCHED)) as home:
         for code in UNKNOWN:
             for idempotent in IDEMPOTENCE:

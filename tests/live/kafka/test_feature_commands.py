@@ -1,4 +1,4 @@
-"""The feature min.insync.racks.version with Kafka's own tools: format, describe, upgrade, downgrade, refusals."""
+"""The feature min.insync.racks.version with Kafka's own tools: format, describe, upgrade, downgrade, errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_storage_tool_knows_the_feature(classpath: str, tmp_path: Path) -> N
     assert f"{ELR_FEATURE}=1" in needs.text
     stock = Distribution.load().classpath(overlay=False)
     assert RACKS_FEATURE not in tool(stock, STORAGE, "version-mapping").text
-    # without eligible leader replicas the controller could not remember who has the acknowledged records
+    # the controller records in the ELR which replicas have the acknowledged records, so the feature requires it
     pair = Pair(tmp_path)
     pair.format(classpath)
     pair.wipe(1)
@@ -103,7 +103,7 @@ def test_an_upgraded_cluster_enforces_the_property_of_its_controller(classpath: 
             lines = [line for line in pair.log(node).splitlines() if warning in line]
             assert len(lines) == 1, pair.log(node)[-3000:]
             assert "] WARN " in lines[0]
-        # both replicas are in one rack, which is observed and not refused
+        # both replicas are in one rack; observing logs this without rejecting writes
         create_topic(pair, {MIN_INSYNC_RACKS_OBSERVE: "2"})
         assert produce(pair) == "ok"
         observed = f"If {RACKS} were 2, this leader would reject writes because of missing racks"
@@ -112,7 +112,7 @@ def test_an_upgraded_cluster_enforces_the_property_of_its_controller(classpath: 
         refused = configs(classpath, pair, "topics", TOPIC, "--add-config", f"{RACKS}=2")
         assert refused.status != 0
         assert f"A value above 1 requires {RACKS_FEATURE} 1 and {ELR_FEATURE} 1" in refused.line
-        # what the message tells to do
+        # the commands that the message recommends
         levels = ("--feature", f"{ELR_FEATURE}=1", "--feature", f"{RACKS_FEATURE}=1")
         assert f"upgrade {' '.join(levels)}" in refused.line
         done = features(classpath, pair.bootstrap, "upgrade", "--feature", f"{RACKS_FEATURE}=1")
@@ -120,7 +120,7 @@ def test_an_upgraded_cluster_enforces_the_property_of_its_controller(classpath: 
         wait_for(lambda: produce(pair) == RACKS_REFUSED, goal="the gate", timeout_s=60)
         said = f"{RACKS} is enforced from now on"
         wait_for(lambda: said in pair.log(1), goal="the line that says so", timeout_s=60)
-        # the controller has put its property into the metadata, where it must be lowered before a downgrade
+        # the controller has copied its property into the metadata, where it must be lowered before a downgrade
         refused = features(classpath, pair.bootstrap, "downgrade", *LEVEL_0)
         assert refused.status != 0
         assert f"because {RACKS} is above 1 for the cluster. Set it to 1 there" in refused.line

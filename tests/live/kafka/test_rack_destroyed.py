@@ -1,6 +1,6 @@
-"""A rack is destroyed while the other rack is stopped, cut off or killed: the other one must lead when it is back.
+"""A rack is destroyed while the other one is stopped, partitioned or killed: the other one must lead once it is back.
 
-On stock Kafka the controller forgets that broker, and everything that was acknowledged is lost.
+On stock Kafka the controller forgets the unavailable broker, and all acknowledged records are lost.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ SETTINGS = {STOCK: {"min.insync.replicas": "2"}, OVERLAY: {"min.insync.replicas"
 
 
 def directory_id(brokers: Brokers, broker: int) -> str:
-    """The id that Kafka drew when it formatted the broker's disk."""
+    """Return the directory id that Kafka assigned when it formatted the broker's disk."""
     lines = (brokers.data(broker) / "meta.properties").read_text(encoding="utf-8").splitlines()
     (line,) = [line for line in lines if line.startswith("directory.id=")]
     return line.partition("=")[2]
 
 
 def produce(bootstrap: str, history: History) -> None:
-    """Writes the records and notes how each ended."""
+    """Produce the records and record each outcome."""
     with Producer(bootstrap, {"acks": "all"}) as producer:
         for number in range(RECORDS):
             key, value = f"key-{number}", f"value-{number}"
@@ -58,7 +58,7 @@ def produce(bootstrap: str, history: History) -> None:
 
 
 def look(history: History, moment: str, state: PartitionState) -> PartitionState:
-    """Notes the partition's state at a moment: the one that was waited for, since another broker may be behind."""
+    """Record ``state`` at a named moment; a new query could reach a broker whose metadata is older."""
     note(history, "test", "look", "ok", moment=moment, leader=state.leader, isr=list(state.isr), elr=list(state.elr))
     return state
 
@@ -89,14 +89,14 @@ def all_in_sync(asked: Admin) -> PartitionState:
 
 
 def after_loss(asked: Admin, arm: str) -> PartitionState | None:
-    """The partition's state if the broker that is asked knows what became of it, and not only what was before."""
+    """Return the partition's state if the queried broker's metadata is from after the loss, else None."""
     state = asked.partition(TOPIC)
     decided = not state.isr if arm == OVERLAY else state.leader in LOST and set(state.elr) <= {HOLDER}
     return state if decided else None
 
 
 def comes_back(brokers: Brokers, others: Admin, classpath: str, how: str) -> PartitionState:
-    """Rack b is there again, and all are in sync: as the others know, since it may know only what was before."""
+    """Bring rack b back and wait until all replicas are in sync; query the others, as rack b's metadata may be old."""
     if how == STOPPED:
         start(brokers, classpath, HOLDER)
     else:
@@ -108,7 +108,7 @@ def comes_back(brokers: Brokers, others: Admin, classpath: str, how: str) -> Par
 def test_the_rack_that_has_what_was_acknowledged_leads(tmp_path: Path, arm: str, how: str) -> None:
     classpath = Distribution.load().classpath(overlay=arm == OVERLAY)
     history = History(tmp_path / "history.jsonl")
-    # nobody but the elections under test shall move the leader
+    # only the elections under test may move the leader
     brokers = Brokers(tmp_path, RACKS, CONTROLLER, extra={"auto.leader.rebalance.enable": "false"})
     brokers.format(classpath)
     with brokers.running(classpath), Admin(brokers.bootstrap) as admin:
@@ -122,7 +122,7 @@ def test_the_rack_that_has_what_was_acknowledged_leads(tmp_path: Path, arm: str,
         else:
             brokers.pause(HOLDER)
         others = ",".join(brokers.address(broker) for broker in LOST)
-        # not the client from before: it knows rack b's broker, and may ask that one, which does not answer
+        # A new client: the previous one also knows rack b's broker and could query it, but it does not respond.
         with Admin(others) as fresh:
             shrunk = wait_for(partial(fresh.in_sync, TOPIC, LOST), goal="the ISR without rack b", timeout_s=90)
         away = look(history, AWAY, shrunk)
@@ -153,7 +153,7 @@ def test_the_rack_that_has_what_was_acknowledged_leads(tmp_path: Path, arm: str,
     else:
         assert away.elr == destroyed.elr == ()
         assert f"Elr: {HOLDER}" not in described.text, described.text
-        # wrong in exactly these ways, and no evidence is missing
+        # exactly these findings, with no evidence missing
         assert succession.valid == delivery.valid == "false"
         assert len(succession.because) == 1, succession.because
         assert sorted(delivery.because) == sorted(
@@ -162,19 +162,19 @@ def test_the_rack_that_has_what_was_acknowledged_leads(tmp_path: Path, arm: str,
 
 
 def waits(asked: Admin) -> bool:
-    """Whether the partition has neither a leader nor a member of the ISR."""
+    """Return whether the partition has neither a leader nor an ISR."""
     state = asked.partition(TOPIC)
     return state.leader == -1 and not state.isr
 
 
-# Where M and R are set: on the topic, or in the properties of all nodes when the cluster is formatted. The controller
-# puts those that it was started with into the metadata.
+# Where min.insync.replicas and min.insync.racks are set: on the topic, or in the properties of all nodes at formatting.
+# In the latter case the controller copies them into the metadata when it starts.
 ON_TOPIC, IN_PROPERTIES = "topic", "properties"
 
 
-# Brokers in the order in which they return. Where broker 1 does not, an operator ends the wait for it. The last
-# case is the control: stock Kafka elects the empty last leader. "make kafka-long" has the cases marked long, and
-# "make system" two orders under load. Of the order 1, 2, 3 make test has the rack that was stopped, above.
+# ``order``: brokers in the order of their return. If broker 1 does not return, an operator elects a leader uncleanly.
+# The last case is the control: stock Kafka elects the empty last leader. "make kafka-long" runs the cases marked long,
+# "make system" two orders under load. The test above covers order 1, 2, 3 with a stopped rack.
 @pytest.mark.parametrize(
     ("where", "min_racks", "order"),
     [

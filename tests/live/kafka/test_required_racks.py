@@ -1,4 +1,4 @@
-"""Source of R and racks that count: only the metadata, and only brokers with ``broker.rack``.
+"""R (min.insync.racks) comes only from the metadata, and only brokers with ``broker.rack`` count for a rack.
 
 Racks are a, a, b and M=2. With broker 3 killed the ISR is in rack a, or in rack a and on a broker without a rack.
 """
@@ -46,7 +46,7 @@ BROKER_GAUGE = f"kafka.server:type=KafkaServer,name={PROPERTY_ABOVE_CLUSTER_VALU
 
 @contextmanager
 def started(folder: Path, *, in_properties: Collection[int] = ()) -> Iterator[tuple[Brokers, str]]:
-    """Brokers and their class path; ``in_properties`` have R=2 in their properties when they are formatted."""
+    """Run the brokers; yield them and their class path. Nodes ``in_properties`` start with R=2 in their properties."""
     built = Distribution.load()
     classpath = built.classpath()
     extra = {"auto.leader.rebalance.enable": "false"}
@@ -58,7 +58,7 @@ def started(folder: Path, *, in_properties: Collection[int] = ()) -> Iterator[tu
 
 
 def restart_in(brokers: Brokers, classpath: str, broker: int, rack: str) -> None:
-    """Restart a broker in good order in another rack, or in none, and wait until all replicas are in sync."""
+    """Restart a broker cleanly in another rack, or without a rack, and wait until all replicas are in sync."""
     brokers.restart(broker, classpath, rack=rack)
     wait_in_sync(brokers, ALL)
 
@@ -69,7 +69,7 @@ def kill_b(brokers: Brokers) -> None:
 
 
 def meets(brokers: Brokers, outcome: str) -> None:
-    """Wait until a single attempt ends so: leaders apply a change a moment after the tool."""
+    """Wait until a single attempt has this outcome, since leaders apply a change shortly after the tool returns."""
     wait_for(lambda: produce(brokers) == outcome, goal=outcome, timeout_s=SETTLES_S)
 
 
@@ -83,7 +83,7 @@ def shows(brokers: Brokers, node: int, bean: str, value: int) -> None:
 
 
 def findings(brokers: Brokers) -> tuple[int, dict[str, str]]:
-    """Exit status of ``rackgate check``, and the severity of each code of its findings."""
+    """Run ``rackgate check``; return its exit status, and the severity of each finding by code."""
     words = [sys.executable, "-m", "pyhooks.cli", "check", "--bootstrap", brokers.bootstrap, "--json"]
     env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, env=env)
@@ -104,7 +104,7 @@ def test_r_in_the_properties_of_brokers_alone_is_not_required(tmp_path: Path) ->
             assert re.search(rf"ERROR .*{re.escape(RACKS)}", brokers.log(broker)), f"broker {broker} logs no error"
         kill_b(brokers)
         assert produce(brokers) == "ok", "R is 1: one rack acknowledges"
-        # with the same value in the metadata nothing is ignored
+        # with the same value in the metadata, the properties are no longer ignored
         done = configs(classpath, brokers, "brokers", "", "--add-config", f"{RACKS}=2")
         assert done.status == 0, done.text
         meets(brokers, RACKS_REFUSED)
@@ -171,14 +171,14 @@ def test_only_a_raise_of_r_needs_racks(tmp_path: Path) -> None:
         assert change("topics", TOPIC, 2) == 0
         brokers.restart(A2, classpath, rack="")
         wait_in_sync(brokers, (A1, A2))
-        # unchanged and lower values pass
+        # unchanged and lower values are accepted
         assert change("topics", TOPIC, 2) == 0
         assert change("topics", TOPIC, 1) == 0
         assert change("brokers", "", 1) == 0
-        # one of the topic's replicas is on a broker without a rack, or one of the cluster's brokers has none
+        # rejected: one of the topic's replicas, or one of the cluster's brokers, has no rack
         assert change("topics", TOPIC, 2) != 0
         assert change("brokers", "", 2) != 0
-        # all replicas of this one are on brokers with a rack
+        # accepted: all replicas of this topic are on brokers with a rack
         assert change("topics", "named", 2) == 0
         brokers.restart(A2, classpath, rack="a")
         assert change("topics", TOPIC, 2) == 0

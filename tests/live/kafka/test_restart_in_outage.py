@@ -1,4 +1,4 @@
-"""A broker that restarts while racks are missing: what was invisible stays so, whichever way the racks are required."""
+"""A broker restarts while racks are missing: invisible records stay invisible, wherever min.insync.racks is set."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ DEFAULT, OWN = "with-default", "with-own"
 
 
 def classpath() -> str:
-    """Of the build, or of the one in RACKGATE_DIST: an older one shows that this test can fail."""
+    """Return the class path of the build, or of the one in RACKGATE_DIST: with an older build this test fails."""
     other = os.environ.get("RACKGATE_DIST")
     return Distribution(Path(other)).classpath() if other else Distribution.load().classpath()
 
 
 def require_racks_of_the_cluster(bootstrap: str) -> None:
-    """R=2 as the dynamic default of all brokers, which librdkafka's admin client cannot set."""
+    """Set min.insync.racks=2 as the dynamic cluster default, which librdkafka's admin client cannot do."""
     words = ["java", "-cp", classpath(), "kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, "--alter"]
     words += ["--entity-type", "brokers", "--entity-default", "--add-config", "min.insync.racks=2"]
     run(words, task="set the default of the cluster", timeout_s=60)
 
 
 def visible(bootstrap: str, topic: str) -> int:
-    """Return the number of visible records; a leader without a high watermark shows none."""
+    """Return the number of visible records; 0 if the leader has no high watermark yet."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False}
     consumer = confluent_kafka.Consumer(settings)
     try:
@@ -47,7 +47,7 @@ def visible(bootstrap: str, topic: str) -> int:
 
 
 def write_to_the_leader(bootstrap: str, topic: str) -> int:
-    """Writes a record with acks=1; returns its offset."""
+    """Produce a record with acks=1 and return its offset."""
     reports: list[int] = []
 
     def done(error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
@@ -75,8 +75,8 @@ def test_a_restarted_leader_shows_nothing_that_is_in_too_few_racks(tmp_path: Pat
             wait_for(partial(admin.in_sync, topic, (1,)), goal="an ISR of one", timeout_s=60)
         assert write_to_the_leader(first, topic) == 0
         assert visible(first, topic) == 0
-        # In good order: a leader that was killed may have lost its disk, so it leads no more while broker 2, which has
-        # all that was acknowledged, is awaited.
+        # A clean shutdown: a killed leader may have lost its disk, so it could not lead again before broker 2, which
+        # has all acknowledged records, is back.
         pair.stop(1)
         pair.start(1, classpath())
         wait_for(partial(pair.serves, 1), goal="the leader that is back", timeout_s=90)

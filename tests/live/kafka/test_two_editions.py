@@ -1,6 +1,6 @@
-"""Brokers and controllers of two editions of the overlay in one cluster, which the feature's level does not keep apart.
+"""Brokers and controllers of two editions of the overlay in one cluster; both have the same feature level.
 
-The earlier edition is built from the last commit before the second one, which takes some minutes.
+The earlier edition is built from the last commit before the second edition, which takes some minutes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CLASSPATH = "from pyhooks.build.distribution import Distribution; print(Distribu
 
 @pytest.fixture(scope="module")
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Class path of the earlier edition."""
+    """Build the earlier edition and return its class path."""
     tree = tmp_path_factory.mktemp("earlier")
     archive = tree.with_suffix(".tar")
     subprocess.run(["git", "-C", str(paths.REPO), "archive", "-o", str(archive), EARLIER], check=True)
@@ -65,7 +65,7 @@ def restart(brokers: Brokers, node: int, classpath: str) -> None:
 
 
 def three_brokers(folder: Path) -> Brokers:
-    # only restarts shall move the leader
+    # only restarts may move the leader
     return Brokers(folder, {A1: "a", A2: "a", B: "b"}, CONTROLLER, extra={"auto.leader.rebalance.enable": "false"})
 
 
@@ -116,7 +116,7 @@ def test_the_documented_change_of_editions_loses_nothing(earlier: str, tmp_path:
 
 
 def test_with_r_2_a_leader_of_the_earlier_edition_counts_a_missing_rack(earlier: str, tmp_path: Path) -> None:
-    """Show why R must be 1 while two editions run: the same ISR is refused only by a leader of the current one."""
+    """Show why R must be 1 while two editions run: with the same ISR, only the current one rejects writes."""
     current = Distribution.load().classpath()
     brokers = three_brokers(tmp_path)
     brokers.format(earlier)

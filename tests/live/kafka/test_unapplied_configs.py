@@ -1,7 +1,7 @@
-"""A broker that cannot apply the configs of the cluster requires the values of the metadata.
+"""A broker that cannot apply the cluster's dynamic configs still requires the values in the metadata.
 
-A broker applies all defaults of the cluster or none. One with 2 io threads refuses a default of 12, more than twice as
-many, and with it each later default. It tells the controller that it has seen them all the same, so it has to require
+A broker applies all cluster defaults or none. One with 2 I/O threads rejects a default of 12 (more than double), and
+with it all later defaults. It still reports to the controller that it has processed them. So it has to require
 what the metadata requires: no less if that is raised, and no more if it is lowered.
 """
 
@@ -26,7 +26,7 @@ TOO_MANY = "num.io.threads=12"
 
 
 class Unequal:
-    """Three brokers in one rack, of which the second can't have 12 io threads."""
+    """Three brokers in one rack; the second cannot apply a default of 12 I/O threads."""
 
     def __init__(self, folder: Path) -> None:
         self.classpath = Distribution.load().classpath()
@@ -37,20 +37,20 @@ class Unequal:
                 file.write(f"num.io.threads={threads}\n")
 
     def change(self, how: str, config: str) -> None:
-        """Alters the cluster's defaults."""
+        """Alter the cluster's defaults."""
 
         def accepted() -> bool:
-            # the broker that is asked checks the value; two of three can have it
+            # the broker that gets the request validates the value; two of the three accept it
             return configs(self.classpath, self.pair, "brokers", "", f"--{how}-config", config).status == 0
 
         wait_for(accepted, goal=f"{how} {config}", timeout_s=90)
 
     def refusals(self, number: int) -> None:
-        """Waits until broker 2 has refused so many changes."""
+        """Wait until broker 2 has logged ``count`` rejected changes."""
         wait_for(lambda: self.pair.log(2).count(NOT_APPLIED) == number, goal="broker 2 not to apply them", timeout_s=90)
 
     def answers(self, outcome: str) -> None:
-        """Waits until a record is answered so."""
+        """Wait until a single attempt has this outcome."""
         wait_for(lambda: produce(self.pair) == outcome, goal=f"a record to be answered with {outcome}", timeout_s=90)
 
 
@@ -95,5 +95,5 @@ def test_the_replicas_of_the_cluster_are_required_where_its_configs_cannot_be_ap
     brokers.refusals(1)
     brokers.change("add", f"{REPLICAS}=1")
     brokers.refusals(2)
-    # With ELR leaders require the metadata's value, whether or not their logs have it
+    # With ELR enabled, leaders require the metadata's value even if their log config lacks it
     brokers.answers("ok")

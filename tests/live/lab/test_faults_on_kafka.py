@@ -1,4 +1,4 @@
-"""Faults in a lab with Kafka: a rack with a broker and a voter is lost by every kind of fault and returns."""
+"""Every kind of fault in a lab with Kafka: a rack with a broker and a voter is lost and returns."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ client = true
 [links]
 rtt_ms = 2
 """
-# what is promised for two cores, and how often a machine that is busy with other things may try
+# documented boot time with two cores, and the number of tries on a busy machine
 BOOT_S, BOOTS = 20.0, 3
-# Processors that others used meanwhile; with more, a slow boot tells nothing.
+# Maximum number of CPUs used by other programs; above it, a slow boot is inconclusive.
 OTHERS = 0.4
 FAULTS = (
     ("rack", "kill", "b"),
@@ -46,8 +46,8 @@ FAULTS = (
     ("broker", "kill", "2"),
     ("broker", "wipe", "2"),
 )
-# Those of make test, which has each kind of fault on Kafka in the system tests (faults_test.py), cut and slow by these
-# commands in test_lab.py, and the killed rack in test_readme_lab.py.
+# The faults of "make test". It covers the other kinds on Kafka in the system tests (faults_test.py), the commands for
+# cut and slow in test_lab.py, and the killed rack in test_readme_lab.py.
 SOME = (FAULTS[1], FAULTS[4], FAULTS[5])
 
 
@@ -61,13 +61,13 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
 
 
 def voters(person: Person) -> dict[int, str]:
-    """Directory ids of the voters, by id."""
+    """Return the directory ids of the voters, by node id."""
     text = person.check_output("lab", "kafka", "metadata-quorum", "describe", "--status")
     line = next(line for line in text.splitlines() if line.startswith("CurrentVoters:"))
     return {voter["id"]: voter["directoryId"] for voter in json.loads(line.partition(":")[2])}
 
 
-# "make lab-rounds" has all of them
+# "make lab-rounds" runs all of them
 @pytest.mark.parametrize("faults", [SOME, pytest.param(FAULTS, marks=pytest.mark.long)], ids=["some", "all"])
 def test_a_rack_is_lost_and_returns_by_every_fault(person: Person, faults: Sequence[Sequence[str]]) -> None:
     before = voters(person)
@@ -83,7 +83,7 @@ def test_a_rack_is_lost_and_returns_by_every_fault(person: Person, faults: Seque
     assert check_faults(events).valid == "true"
     after = voters(person)
     assert set(after) == {101, 102, 103}
-    # the wiped voter came back with another disk, and no other node did
+    # only the wiped voter has returned with another disk
     assert [voter for voter in after if after[voter] != before[voter]] == [102]
 
 
@@ -97,7 +97,7 @@ def test_tools_of_kafka_reach_the_brokers(person: Person) -> None:
 
 
 def test_check_queries_the_brokers_of_the_lab(person: Person) -> None:
-    """Query from outside of the lab, where its addresses are unknown."""
+    """Query from outside the lab, where its addresses are unreachable."""
     person.check_output("lab", "kafka", "topics", "--create", "--topic", "checked", "--replica-assignment", "1:2")
     found = json.loads(person.run("check", "--topic", "checked", "--json").stdout)
     assert [topic["name"] for topic in found["topics"]] == ["checked"]
@@ -111,11 +111,11 @@ def test_logs_of_a_node(person: Person) -> None:
 
 @pytest.mark.alone
 def test_five_brokers_are_up_in_20_s(tmp_path: Path) -> None:
-    """From the command to its end, all brokers registered and unfenced; others on the machine only add to it."""
+    """The time is that of the command, which ends with all brokers unfenced; other programs can only add to it."""
     took: list[float] = []
     others: list[float] = []
     with visiting(tmp_path / "state") as person:
-        # once for a build, and no part of a boot: Kafka's classes are archived
+        # archive Kafka's classes first, which is done once per build and does not count as boot time
         person.check_output("lab", "run", "--topology", "single", "--run-dir", str(tmp_path / "first"), "--", "true")
         while len(took) < BOOTS and min(took, default=inf) > BOOT_S:
             begin, before = time.monotonic(), processor_s()

@@ -1,4 +1,4 @@
-"""Labs without Kafka: what they provide, and that nothing of them remains."""
+"""Labs without Kafka: what they provide, and that they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from terminal_user import PATIENCE_S, Person, output_of, visiting
 
 
 def of_one(person: Person, *command: str) -> tuple[str, ...]:
-    """The words for a lab of one command."""
+    """Return the arguments for a lab that runs one command."""
     return ("lab", "run", "--bare", "--run-dir", str(run_dir(person)), "--", *command)
 
 
@@ -67,14 +67,14 @@ def test_a_missing_command_is_one_line_and_status_2(person: Person) -> None:
 def test_nothing_stays_behind(person: Person, tmp_path: Path, number: signal.Signals) -> None:
     before = traces()
     ready = tmp_path / "ready"
-    # a daemon of the command must go as well
+    # a daemon started by the command must end as well
     script = f"(sleep 3111 & ) ; touch {ready}; exec sleep 3111"
     running = person.start(*of_one(person, "sh", "-c", script), session=True)
     try:
         wait_for(ready.exists, goal="the lab's command to run", timeout_s=60)
         assert traces() != before
         if number is signal.SIGINT:
-            # a terminal tells the whole group
+            # a terminal signals the complete process group
             os.killpg(running.pid, number)
         else:
             running.send_signal(number)
@@ -163,7 +163,7 @@ print(sorted(set(lab.emulations.values())))
     lines = done.stdout.splitlines()
     assert lines[:3] == [str([True] * 4), str([False, False, False, True]), str([True] * 4)]
     rtts = [entry[2] for entry in eval(lines[3])]  # noqa: S307 - our own output
-    # asked: 2 ms; without the delay it is below 0.2 ms, and a busy machine only adds
+    # requested: 2 ms; without the delay it would be below 0.2 ms, and a busy machine only adds
     assert len(rtts) == 2
     assert all(1.9 < rtt < 100 for rtt in rtts)
     assert lines[4] in ("['netem']", "['emulator']")
@@ -210,7 +210,7 @@ def test_two_labs_do_not_see_each_other(person: Person) -> None:
     person.check_output("rack", "cut", "b", "--lab", "one")
     assert "1 received" in person.check_output("lab", "exec", "--lab", "two", "--", "ping", "-c", "1", "10.77.2.10")
     person.check_output("lab", "down", "one")
-    # the other is left alone
+    # the other lab is not affected
     assert "1 received" in person.check_output("lab", "exec", "--", "ping", "-c", "1", "10.77.2.10")
     person.check_output("lab", "down")
     assert traces() == before
@@ -281,13 +281,13 @@ def test_the_lab_heals_faults_of_a_killed_command(person: Person) -> None:
     status = json.loads(person.run("lab", "status", "--json").stdout)
     assert [fault["kind"] for fault in status["faults"]] == ["cut"]
     wait_for(lambda: step("healed"), goal="the cut to be healed by the lab", timeout_s=60)
-    # nothing of the command is left in the lab
+    # no process of the command is left in the lab
     assert "rack cut b" not in person.check_output("lab", "exec", "--", "ps", "-ewwo", "args")
     assert json.loads(person.check_output("lab", "status", "--json"))["faults"] == []
 
 
 def victims() -> dict[str, int]:
-    """Processes of our lab by what they are, the latest of each kind."""
+    """Return the processes of the user's lab by kind, the latest of each kind."""
     first = "-m pyhooks.lab.init_process"
     kinds = {"starter": "unshare --user", "first": first, "holder": "holder.py", "emulator": "link_emulator"}
     found: dict[str, int] = {}
@@ -306,7 +306,7 @@ def test_a_killed_init_process_ends_the_whole_lab(person: Person, kind: str) -> 
     wait_for(lambda: traces() == before, goal="processes, mounts and interfaces as before", timeout_s=60)
     listed = json.loads(person.check_output("lab", "status", "--json"))
     assert [(lab["name"], lab["runs"]) for lab in listed["labs"]] == [("t", False)]
-    up(person)  # the name is free again
+    up(person)  # the name can be used again
 
 
 @pytest.mark.parametrize("after_s", [0.3, 0.8, 1.3])
@@ -321,7 +321,7 @@ def test_a_lab_whose_start_is_killed_is_complete_or_absent(person: Person, after
     def whole_or_gone() -> str:
         if traces() == before:
             return "gone"
-        # between the lab's last word and the command's end there is a moment in which nothing is left to be taken back
+        # between the lab's last output and the command's end, an interrupt may find nothing left to undo
         status = person.run("lab", "status", "--json")
         return "whole" if status.returncode == 0 and json.loads(status.stdout).get("lab") == "t" else ""
 
@@ -432,7 +432,7 @@ def test_a_lab_of_one_command_heals_faults_of_a_killed_command(person: Person) -
 
 def test_an_error_of_a_heal_does_not_end_the_lab(person: Person) -> None:
     up(person)
-    # a record of a kind that there is not
+    # a fault record of an unknown kind
     program = """
 import time
 from pyhooks.faults import registry
@@ -452,7 +452,7 @@ registry.FaultRecord("melt", "rack", "b", {}, time.monotonic_ns(), 1, {}, "", "i
 def test_two_racks_may_be_slow_and_overlapping_partitions_are_refused(person: Person) -> None:
     up(person)
     person.check_output("rack", "slow", "a", "--rtt-ms", "80")
-    # on a busy machine what goes through the wire of a varies by more than a small jitter
+    # on a busy machine, the delay of a's link varies by more than a small jitter
     person.check_output("rack", "slow", "b", "--rtt-ms", "60", "--jitter-ms", "30", "--loss-percent", "5")
     refused = person.run("rack", "cut", "c")
     assert refused.returncode == 2

@@ -1,6 +1,6 @@
-"""Measured delay, jitter, loss and rate of links equal the topology's; tests of random values state how often they err.
+"""Measured delay, jitter, loss and rate of links equal the topology's. Tests of random values state their error rates.
 
-``make lab-links`` measures the links of an idle machine and writes the table ``pyhooks/lab/link_accuracy.md``.
+``make lab-links`` measures links on an idle machine and writes the table ``pyhooks/lab/link_accuracy.md``.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ ASKED = {
 }
 ERROR = 1e-6
 LOOKS, ECHOES = 6, 100
-# share of the echoes, more or less than was asked
+# tolerance of the share of lost echoes
 LOSS_TOLERANCE = {"c": 0.04, "d": 0.025, "e": 0.01}
 LOSS_ECHOES = 3000
 
 
 def write_topology(file: Path, asked: Mapping[str, Quality]) -> None:
-    """Write a topology of the clients' site, and sites with a broker each, to which links have the qualities."""
+    """Write a topology with the clients' site and one site with a broker per link quality."""
     sites = "".join(f'[[site]]\nname = "{name}"\nbrokers = [{number}]\n' for number, name in enumerate(asked, 1))
     links = "".join(
         f'[[link]]\nbetween = ["home", "{name}"]\n'
@@ -62,7 +62,7 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
 
 
 def echoes(person: Person, site: str, count: int, interval_s: float) -> list[float]:
-    """Round trips in milliseconds, of those that came back."""
+    """Return the round-trip times in milliseconds of the echoes that returned."""
     ip = f"10.77.{list(ASKED).index(site) + 1}.10"
     command = ["ping", "-n", "-c", str(count), "-i", str(interval_s), "-W", "5", ip]
     text = person.check_output("lab", "exec", "--", *command)
@@ -71,9 +71,9 @@ def echoes(person: Person, site: str, count: int, interval_s: float) -> list[flo
 
 
 def tail(count: int, share: float, limit: float) -> float:
-    """Chernoff's bound for a share among ``count`` to be as far from its mean as ``limit``, on that side.
+    """Return Chernoff's bound on the probability that a share of ``count`` trials is at ``limit`` or beyond.
 
-    It is exp(-count * KL(limit, share)), KL being the divergence of two coins.
+    It is exp(-count * KL(limit, share)), with the Kullback-Leibler divergence of two Bernoulli distributions.
     """
     if not 0 <= limit <= 1:
         return 0.0
@@ -87,12 +87,12 @@ def tail(count: int, share: float, limit: float) -> float:
 def test_links_have_the_requested_jitter(person: Person) -> None:
     """Noise only adds to a round trip: the shortest bounds jitter downwards, the best sample upwards.
 
-    Two directions vary evenly by J/2 each. Down: an echo is as short as RTT - J within J/4 with (J/4)^2 / (2 J^2) =
-    1/32. That none of 600 is: (31/32)^600 < 1e-8.
+    Each direction varies uniformly by J/2. Lower end: an echo is within J/4 of RTT - J with probability
+    (J/4)^2 / (2 J^2) = 1/32; none of 600 is with probability (31/32)^600 < 1e-8.
 
-    Up: an echo takes more than RTT + J/2 with at least 1/8 and, with what a link adds by itself, at most 1/4. Fewer
-    than one in twenty of 600: Chernoff's bound is below 4e-9. More than 45 in 100 in each of 6 looks without any noise:
-    below 1e-20. So is more than one in ten above RTT + J and the link's own time in each, where there should be none.
+    Upper end: an echo takes more than RTT + J/2 with probability at least 1/8 and, including the link's own time, at
+    most 1/4. Fewer than 5 % of 600: Chernoff's bound is below 4e-9. More than 45 % in each of 6 samples without noise:
+    below 1e-20, as is more than 10 % above RTT + J and the link's own time, where no echo should be.
     """
     asked = {site: quality for site, quality in ASKED.items() if quality.jitter_ms}
     with ThreadPoolExecutor(len(asked)) as pool:
@@ -120,10 +120,10 @@ def test_links_have_the_requested_jitter(person: Person) -> None:
 
 
 def test_links_have_the_requested_loss(person: Person) -> None:
-    """An echo is lost with 1 - (1 - loss)^2, each by itself; Chernoff's bound for 3000 of them is within the tolerance.
+    """Each echo is lost independently with probability 1 - (1 - loss)^2; Chernoff's bounds for 3000 echoes are given.
 
     10 % in each direction: 0.19 of the echoes, within 0.04: exp(-3000 KL(0.23, 0.19)) + exp(-3000 KL(0.15, 0.19)) =
-    exp(-14.8) + exp(-16.5) = 4e-7. 2 %: 0.0396, within 0.025: 1e-9. A link without loss has no chance in it.
+    exp(-14.8) + exp(-16.5) = 4e-7. 2 %: 0.0396, within 0.025: 1e-9. Without loss: 0.
     """
     lost = {site: 1 - (1 - ASKED[site].loss_percent / 100) ** 2 for site in LOSS_TOLERANCE}
     errs = sum(
@@ -199,7 +199,7 @@ print(json.dumps([max(rates), asdict(state.directions[1]) if state else None]))
 def test_links_have_the_requested_rate_and_lose_single_packets(
     person: Person, site: str, mb_per_s: float | None
 ) -> None:
-    """A segment of many packets must not be lost as one; with 1514 bytes, a frame is one packet."""
+    """A segment of many packets must not be lost as a unit; at 1514 bytes, a frame is one packet."""
     node = f"broker-{list(ASKED).index(site) + 1}"
     env = ["env", f"PYTHONPATH={paths.REPO / 'tests/support'}:{os.environ.get('PYTHONPATH', '')}"]
     found, counters = json.loads(person.check_output("lab", "exec", "--", *env, sys.executable, "-c", BULK, node))
@@ -223,7 +223,7 @@ ROUND_TRIPS_MS = (0.2, 0.3, 0.5, 1, 2, 5, 20, 50, 200)
 
 
 def measure_links(folder: Path, topology: str, plan: dict[str, object]) -> dict[str, Any]:
-    """Run ``link_measurement`` in a lab of one command and return its results."""
+    """Run ``link_measurement`` as the command of a lab and return its results."""
     command = [*("lab", "run", "--bare", "--topology", topology, "--run-dir", str(folder / "run"), "--")]
     command += [sys.executable, "-m", "link_measurement"]
     support = f"{paths.REPO / 'tests/support'}:{os.environ.get('PYTHONPATH', '')}"
@@ -242,7 +242,7 @@ def measure_links(folder: Path, topology: str, plan: dict[str, object]) -> dict[
 
 @pytest.mark.alone
 def test_links_have_the_requested_delay_idle_and_under_load(tmp_path: Path) -> None:
-    """A busy machine only adds, so the best of some medians is judged; none may be too short."""
+    """A busy machine only adds delay, so the best of several medians counts; none may be too short."""
     file = tmp_path / "delays.toml"
     write_topology(file, {f"s{number}": Quality(rtt_ms) for number, rtt_ms in enumerate(ROUND_TRIPS_MS)})
     asked = {f"broker-{number}": rtt_ms for number, rtt_ms in enumerate(ROUND_TRIPS_MS, 1)}
@@ -256,7 +256,7 @@ def test_links_have_the_requested_delay_idle_and_under_load(tmp_path: Path) -> N
     assert found["idle_share"] < 0.1
 
 
-# the first of them is without delay, but emulated
+# the first link has no delay, but is emulated
 TABLE_MS = (0.001, *ROUND_TRIPS_MS)
 TABLE = paths.REPO / "pyhooks" / "lab" / "link_accuracy.md"
 HEAD = """# Accuracy of emulated links

@@ -1,4 +1,4 @@
-"""The agent in a JVM other than Kafka's: its responses, and that no client can disturb the JVM through it."""
+"""The metrics agent in a JVM without Kafka: its responses, and that no client can disturb the JVM through it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyhooks.core.wait import wait_for
 from pyhooks.lab.mbeans import SocketSource
 from pyhooks.lab.metrics import poll_once
 
-# Beans that come late, names that need escapes, an attribute that fails, one that hangs until the program ends.
+# Has a bean registered late, names that need escapes, an attribute that fails, and one that never returns.
 PROGRAM = """
 import java.lang.management.ManagementFactory;
 import javax.management.ObjectName;
@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def jvm(folder: Path, argument: str) -> Iterator[subprocess.Popen[str]]:
-    """A JVM with the agent in it; it has begun when the block does."""
+    """Run a JVM with the agent during the block."""
     agent = f"-javaagent:{folder / 'agent.jar'}{argument}"
     command = [*DIES_WITH_PARENT, "java", "-Xmx64m", "-XX:TieredStopAtLevel=1", agent, "-cp", str(folder), "Late"]
     pipe = subprocess.PIPE
@@ -120,11 +120,11 @@ def test_a_misbehaving_client_disturbs_no_other(folder: Path, tmp_path: Path) ->
         with ExitStack() as idle:
             for _ in range(2):
                 idle.enter_context(socket.socket(socket.AF_UNIX)).connect(str(path))
-            # two of three threads wait for a question that does not come
+            # two of three threads wait for a request that never comes
             assert agent.query([("t:*", "Number")], 5).rows == (("t:type=Thing,name=x", "Number", "42"),)
             with pytest.raises(RackgateError, match=r"within 0\.5 s"):
                 agent.query([("t:type=Thing,name=x", "Slow")], 0.5)
-            # now all three are taken: questions wait, and those that are too many are turned away
+            # now all three threads are busy: further requests are queued, and rejected once the queue is full
             with pytest.raises(RackgateError, match=r"within 0\.2 s"):
                 agent.query([("t:*", "Number")], 0.2)
             for _ in range(12):

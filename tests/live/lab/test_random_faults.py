@@ -1,6 +1,6 @@
-"""Fifty labs with Kafka, each with a random fault, some with a process of ours killed: nothing of them stays behind.
+"""Fifty labs with Kafka, each with a random fault, some with a killed process of the lab: all end without leftovers.
 
-Takes about half an hour: ``make lab-rounds``. ``RACKGATE_ROUNDS`` and ``RACKGATE_SEED`` choose how many and which.
+``make lab-rounds`` takes about half an hour. ``RACKGATE_ROUNDS`` and ``RACKGATE_SEED`` set the number and the seed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FAULTS = (
 
 
 class Round:
-    """One lab from up to down."""
+    """One round: a lab from start to end."""
 
     def __init__(self, person: Person, number: int) -> None:
         self._person = person
@@ -82,7 +82,7 @@ class Round:
         self.check_run("lab", "down", "--all")
 
     def _interrupted(self) -> None:
-        """Kill the fault's command, or any process of the lab, at a random time."""
+        """Kill the fault's command or another process of the lab at a random time."""
         command = self._person.start(*self.fault, "--for", "3s")
         moment = time.monotonic() + self.random.uniform(0.1, 6.0)
         try:
@@ -93,7 +93,7 @@ class Round:
             try:
                 os.kill(victim, signal.SIGKILL)
             except ProcessLookupError:
-                return  # it ended by itself
+                return  # it had already ended
         finally:
             if self.way == "killed command":
                 command.kill()
