@@ -1,4 +1,4 @@
-"""Figures in the documents are those of the evidence that the documents name."""
+"""Figures in the documents equal those of the evidence that the documents cite."""
 
 from __future__ import annotations
 
@@ -27,23 +27,24 @@ def system_figures(test: str) -> dict[str, Any]:
 
 
 def quoted_transactions() -> list[str]:
+    """Return the sentences about producers and readers in an outage."""
     figures = system_figures("transactions_test.py::TransactionsTest.test_producers_ride_out_an_outage")
     by_kind: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for one in figures["producers"]:
-        by_kind.setdefault((one["client"], one["mode"]), []).append(one)
+    for producer in figures["producers"]:
+        by_kind.setdefault((producer["client"], producer["mode"]), []).append(producer)
     (java_idempotent,) = by_kind["patched", "idempotent"]
     (c_idempotent,) = by_kind["confluent", "idempotent"]
-    # each kind's producer with the long timeout has the slowest transaction
-    java_short, java = sorted(by_kind["patched", "transactional"], key=lambda one: one["longest_s"])
-    c = max(by_kind["confluent", "transactional"], key=lambda one: one["longest_s"])
-    readers = {one["topic"]: one["held_up_in_the_outage_s"] for one in figures["readers"]}
+    # of each kind, the producer with the long timeout has the slowest transaction
+    java_short, java = sorted(by_kind["patched", "transactional"], key=lambda producer: producer["longest_s"])
+    librdkafka = max(by_kind["confluent", "transactional"], key=lambda producer: producer["longest_s"])
+    readers = {reader["topic"]: reader["held_up_in_the_outage_s"] for reader in figures["readers"]}
     assert java["transactions"]["commit fail"] == 1
     assert java_short["transactions"]["commit unknown"] == 1
     return [
         f"all {java_idempotent['records']['ok']:,} and {c_idempotent['records']['ok']:,} records acknowledged, "
         f"the slowest after {java_idempotent['slowest_s']} and {c_idempotent['slowest_s']} s",
-        f"{java['transactions']['commit ok']} and {c['transactions']['commit ok']} transactions committed, "
-        f"the slowest took {java['longest_s']} and {c['longest_s']} s",
+        f"{java['transactions']['commit ok']} and {librdkafka['transactions']['commit ok']} transactions committed, "
+        f"the slowest took {java['longest_s']} and {librdkafka['longest_s']} s",
         f"{java['records']['unknown']} of its records have an unknown outcome",
         f"{java_short['transactions']['commit ok']} transactions committed, the outcome of one commit is unknown, "
         f"and so is that of {java_short['records']['unknown']} records",
@@ -52,6 +53,7 @@ def quoted_transactions() -> list[str]:
 
 
 def quoted_acks_one() -> list[str]:
+    """Return the sentences about acks=1 and about latencies while a rack catches up."""
     figures = system_figures("acks_one_test.py::AcksOneTest.test_taken_hidden_and_shown")
     before, slow, after = (figures["acks_all_latency"][phase] for phase in ("before", "catching up", "after"))
     return [
@@ -65,6 +67,7 @@ def quoted_acks_one() -> list[str]:
 
 
 def quoted_destruction() -> list[str]:
+    """Return the sentences about destroyed racks."""
     control = system_figures("destroyed_test.py::OneRackTest.test_one_rack_that_acknowledges_alone_loses_it")
     rounds = result("destroyed")["tests"]["destroyed_test.py::DestroyedTest.test_no_acknowledged_record_is_lost"]
     assert rounds["figures"]["lost"] == 0
@@ -75,31 +78,32 @@ def quoted_destruction() -> list[str]:
 
 
 def quoted_append_cost() -> str:
+    """Return the sentence about the time that the gate adds to an append."""
     bars = result("jmh")["/comparisons/name=append gate, ISR of 7, R=2/bars"]
     (percent,) = (bar["measured"] for bar in bars if bar["name"] == "percent")
     return f"would do: {percent['estimate']:.1f} % ({percent['low']:.1f} to {percent['high']:.1f})"
 
 
 def added_ns() -> tuple[float, float]:
-    """Lowest and highest added time of an append at R=2, in nanoseconds, of the comparisons that are kept."""
-    kept = [bars for name, bars in result("jmh").items() if name.endswith("R=2/bars")]
-    found = [bar["measured"]["estimate"] for bars in kept for bar in bars if bar["name"] == "ns"]
-    return min(found), max(found)
+    """Return the lowest and the highest time added to an append at R=2, in ns, of the stored comparisons."""
+    comparisons = [bars for name, bars in result("jmh").items() if name.endswith("R=2/bars")]
+    estimates = [bar["measured"]["estimate"] for bars in comparisons for bar in bars if bar["name"] == "ns"]
+    return min(estimates), max(estimates)
 
 
 @pytest.mark.parametrize("text", [*quoted_transactions(), *quoted_acks_one(), *quoted_destruction()])
-def test_measured_figures_are_those_of_the_evidence(text: str) -> None:
+def test_measured_figures_equal_the_evidence(text: str) -> None:
     assert text in document("kip/measured.md")
 
 
-def test_the_cost_of_an_append_is_that_of_the_evidence() -> None:
+def test_the_cost_of_an_append_equals_the_evidence() -> None:
     assert quoted_append_cost() in document("kip/KIP-1290.md")
     low, high = added_ns()
     assert f"of 57 to 69 at R=1, and {low:.1f} to {high:.1f} at R=2" in document("kip/KIP-1290.md")
     assert f"at R=1 and {low:.1f} to {high:.1f} at R=2" in document("kip/review.md")
 
 
-def test_the_controls_that_do_not_contain_one_are_named() -> None:
+def test_the_control_whose_interval_excludes_1_is_named() -> None:
     stored = json.loads((EVIDENCE / "bench-full" / "results.json").read_text(encoding="utf-8"))
     controls = [
         (cell["cell"], row["at"], row["ratio"])
@@ -107,6 +111,6 @@ def test_the_controls_that_do_not_contain_one_are_named() -> None:
         for row in cell["comparisons"]
         if row["is_control"] and row["ratio"] is not None
     ]
-    ((cell, at, ratio),) = [one for one in controls if not one[2]["low"] <= 1 <= one[2]["high"]]
+    ((cell, at, ratio),) = [control for control in controls if not control[2]["low"] <= 1 <= control[2]["high"]]
     interval = f"{ratio['point']:.3f}, {ratio['low']:.3f} to {ratio['high']:.3f}"
     assert f"`{cell}` at {at} ({interval}), one of {len(controls)}," in document("bench/README.md")

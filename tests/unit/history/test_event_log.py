@@ -1,3 +1,5 @@
+"""Event log: parsed lines, concurrent writers, and lines left incomplete by a killed writer."""
+
 from __future__ import annotations
 
 import threading
@@ -12,7 +14,7 @@ from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import OPENING, OUTCOMES, Event, History
 from untyped_events import event_now, note
 
-plain = st.recursive(
+json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
@@ -22,9 +24,9 @@ plain = st.recursive(
 @given(
     st.integers(0), st.integers(0), st.text(), st.text(), st.none() | st.sampled_from(sorted(OUTCOMES)),
     st.none() | st.text(),
-    st.dictionaries(st.text(), plain, max_size=4),
+    st.dictionaries(st.text(), json_values, max_size=4),
 )  # fmt: skip
-def test_an_event_survives_its_line(
+def test_an_event_equals_its_parsed_line(
     mono: int, wall: int, process: str, op: str, outcome: str | None, rack: str | None, data: dict[str, object]
 ) -> None:
     event = Event(mono, wall, process, op, outcome, rack, data)  # type: ignore[arg-type]
@@ -42,7 +44,7 @@ def test_an_event_survives_its_line(
             '{"mono_ns":1,"wall_ms":1,"process":"p","op":"o","outcome":"info"}',
             "convert a history of an earlier version",
         ),
-        ("nonsense", "line 1 column 1"),
+        ("not JSON", "line 1 column 1"),
     ],
 )
 def test_an_invalid_event_is_an_error_with_file_and_line(tmp_path: Path, line: str, error: str) -> None:
@@ -68,18 +70,18 @@ def test_concurrent_writers_do_not_mix_lines(tmp_path: Path) -> None:
     events = list(history.events())
     assert len(events) == 800
     for index in range(4):
-        own = [event.data["number"] for event in events if event.process == f"w{index}"]
-        assert own == list(range(200))
+        numbers = [event.data["number"] for event in events if event.process == f"w{index}"]
+        assert numbers == list(range(200))
 
 
 def test_a_timeout_names_the_awaited_condition() -> None:
-    with pytest.raises(RackgateError, match=r": the moon$"):
-        wait_for(lambda: False, goal="the moon", timeout_s=0.05, interval_s=0.01)
+    with pytest.raises(RackgateError, match=r": a condition$"):
+        wait_for(lambda: False, goal="a condition", timeout_s=0.05, interval_s=0.01)
     values = iter([None, 0, "yes"])
-    assert wait_for(lambda: next(values), goal="an answer", timeout_s=1, interval_s=0.001) == "yes"
+    assert wait_for(lambda: next(values), goal="a value", timeout_s=1, interval_s=0.001) == "yes"
 
 
-def test_many_events_are_one_write_of_whole_lines(tmp_path: Path) -> None:
+def test_many_events_are_appended_at_once(tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
     events = [event_now("p", "op", "ok", number=number) for number in range(1000)]
     history.extend(events)
@@ -88,26 +90,26 @@ def test_many_events_are_one_write_of_whole_lines(tmp_path: Path) -> None:
 
 
 @given(st.data())
-def test_a_torn_line_affects_no_other(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_a_torn_line_does_not_affect_others(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     history = History(tmp_path_factory.mktemp("torn") / "h.jsonl")
     first, torn, last = (event_now("p", "op", "ok", text=data.draw(st.text())) for _ in range(3))
     history.append(first)
     line = torn.line().encode()
-    # a kill leaves any part of a line, the whole without its end included
-    left = line[: data.draw(st.integers(1, len(line) - 1))]
+    # a killed writer may leave any part of a line, or the complete line without its newline
+    written = line[: data.draw(st.integers(1, len(line) - 1))]
     with history.path.open("ab") as out:
-        out.write(left)
+        out.write(written)
     history.append(last)
-    assert OPENING.encode().startswith(left[: len(OPENING)])
+    assert OPENING.encode().startswith(written[: len(OPENING)])
     found = list(history.events())
-    if left == line[:-1]:
+    if written == line[:-1]:
         assert found == [first, torn, last]
     else:
         assert [event.op for event in found] == ["op", "torn", "op"]
         assert (found[0], found[2], found[1].outcome) == (first, last, "unknown")
 
 
-def test_reading_ends_at_an_incomplete_line(tmp_path: Path) -> None:
+def test_reading_ends_at_a_line_that_is_still_being_written(tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
     first = note(history, "p", "first", "ok")
     line = event_now("p", "second", "ok", n=1).line()

@@ -1,4 +1,4 @@
-"""The event vocabulary: stored keys, round trips, and that nothing reads stored details past it."""
+"""Event types: stored keys, round trips, and that only the history package reads the stored ``data``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pyhooks.history import events as vocabulary
+from pyhooks.history import events as events_module
 from pyhooks.history.event_log import Details, Event, History
 from pyhooks.history.events import (
     ObservationDetails,
@@ -27,19 +27,25 @@ SOURCES = ("pyhooks", "bench", "ducktape_tests")
 STORED = sorted((ROOT / "tests" / "support" / "lab_histories").glob("*.jsonl"))
 
 
-def kinds(base: type[Details] = Details) -> Iterator[type[Details]]:
-    for kind in base.__subclasses__():
-        yield kind
-        yield from kinds(kind)
+def event_types(base: type[Details] = Details) -> Iterator[type[Details]]:
+    """Yield all subclasses of ``base``."""
+    for event_type in base.__subclasses__():
+        yield event_type
+        yield from event_types(event_type)
 
 
 def most_specific(event: Event) -> Details | None:
-    found = [kind for kind in kinds() if (kind.ops or kind.process) and kind.describes(event)]
-    return max(found, key=lambda kind: len(kind.__mro__)).of(event) if found else None
+    """Return the details of an event, parsed as its most specific type."""
+    found = [
+        event_type
+        for event_type in event_types()
+        if (event_type.ops or event_type.process) and event_type.describes(event)
+    ]
+    return max(found, key=lambda event_type: len(event_type.__mro__)).of(event) if found else None
 
 
 def test_stored_details_are_read_only_by_the_history_package() -> None:
-    past = [
+    direct_reads = [
         f"{path.relative_to(ROOT)}:{number}"
         for folder in SOURCES
         for path in sorted((ROOT / folder).rglob("*.py"))
@@ -47,7 +53,7 @@ def test_stored_details_are_read_only_by_the_history_package() -> None:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if re.search(r"\.data(\[|\.get\()|\bnote\([^)]*\*\*|\.data\.items\(", line)
     ]
-    assert past == []
+    assert direct_reads == []
 
 
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
@@ -60,20 +66,24 @@ def test_stored_histories_keep_all_their_keys_and_values(path: Path) -> None:
         again = details.event_at(
             event.mono_ns, event.wall_ms, event.outcome, process=event.process, op=event.op, rack=event.rack
         )
-        known = {one.name for one in fields(type(details))}  # type: ignore[arg-type]
+        known = {field.name for field in fields(type(details))}  # type: ignore[arg-type]
         assert event.data.items() <= again.data.items() or not known, event
-        # What is added is a default that a reader would have used.
+        # Added keys are defaults that a reader would have used.
         assert again.data.keys() - event.data.keys() <= {"replicas", "acks", "racks", "errors", "first", "node"}, event
 
 
-def test_no_two_kinds_describe_the_same_events_unless_one_is_a_base_of_the_other() -> None:
-    named = [kind for kind in kinds() if kind.ops]
-    for one in named:
-        for two in named:
-            related = issubclass(one, two) or issubclass(two, one) or "begin" in vars(two).get("__annotations__", {})
-            same = set(one.ops) & set(two.ops) and one.outcomes & two.outcomes
-            if same and not related and (not one.process or not two.process or one.process == two.process):
-                pytest.fail(f"{one.__name__} and {two.__name__} describe the same events")
+def test_only_related_types_describe_the_same_events() -> None:
+    types_with_ops = [event_type for event_type in event_types() if event_type.ops]
+    for first in types_with_ops:
+        for second in types_with_ops:
+            related = (
+                issubclass(first, second)
+                or issubclass(second, first)
+                or "begin" in vars(second).get("__annotations__", {})
+            )
+            same = set(first.ops) & set(second.ops) and first.outcomes & second.outcomes
+            if same and not related and (not first.process or not second.process or first.process == second.process):
+                pytest.fail(f"{first.__name__} and {second.__name__} describe the same events")
 
 
 def test_fields_have_the_stored_keys() -> None:
@@ -87,7 +97,7 @@ def test_fields_have_the_stored_keys() -> None:
     }  # fmt: skip
 
 
-def test_an_event_in_memory_equals_the_one_that_is_read_back() -> None:
+def test_an_event_equals_the_one_read_back() -> None:
     state = ObservedPartition(leader=1, isr=(1, 2), replicas=(1, 2, 3))
     event = ObservationDetails(racks={1: "a", 2: None}, partitions={"t-0": state}, asked_ns=3).event("ok")
     assert event.data["racks"] == {"1": "a", "2": None}
@@ -105,8 +115,8 @@ def test_details_of_another_kind_or_outcome_are_not_returned() -> None:
     assert ReadChunkDetails.of(event) is None
 
 
-def test_further_keys_are_tolerated() -> None:
-    found = ProduceDetails.of(Event(1, 1, "p", "produce", "ok", None, {"topic": "t", "key": "k", "of_later": 1}))
+def test_unknown_keys_are_ignored() -> None:
+    found = ProduceDetails.of(Event(1, 1, "p", "produce", "ok", None, {"topic": "t", "key": "k", "later_key": 1}))
     assert found == ProduceDetails(topic="t", key="k")
 
 
@@ -115,12 +125,12 @@ def test_further_keys_are_tolerated() -> None:
 )
 def test_malformed_details_are_reported_with_their_line(tmp_path: Path, data: dict[str, object], reason: str) -> None:
     path = tmp_path / "history.jsonl"
-    lines = [{"mono_ns": 1, "wall_ms": 1, "process": "p", "op": "produce", "outcome": "ok", "rack": None, "data": one}
-             for one in ({"topic": "t", "key": "k"}, data)]  # fmt: skip
+    lines = [{"mono_ns": 1, "wall_ms": 1, "process": "p", "op": "produce", "outcome": "ok", "rack": None, "data": each}
+             for each in ({"topic": "t", "key": "k"}, data)]  # fmt: skip
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     with pytest.raises(ValueError, match=f"line 2: produce event: {reason}"):
         list(ProduceDetails.each(History(path).events()))
 
 
-def test_the_vocabulary_is_in_one_module() -> None:
-    assert {kind.__module__ for kind in kinds()} == {vocabulary.__name__}
+def test_all_event_types_are_in_one_module() -> None:
+    assert {event_type.__module__ for event_type in event_types()} == {events_module.__name__}

@@ -1,4 +1,4 @@
-"""Log entries of Kafka's processes, read into a history."""
+"""Log entries of Kafka processes, converted to events of a history."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Caused by: java.io.IOException: No space left
 AT_MS = 1_795_401_684_000
 
 
-def test_entries_include_the_lines_below_them() -> None:
+def test_an_entry_includes_its_continuation_lines() -> None:
     assert list(parse(LOG.splitlines(), "+0000")) == [
         Entry(
             AT_MS + 219, "INFO", "kafka.server.ReplicaManager",
@@ -45,15 +45,15 @@ def test_an_exception_without_a_stack_trace_is_not_traced() -> None:
     assert next(parse(lines, "+0000")).traced == ()
 
 
-def test_the_format_is_that_of_the_brokers_configuration() -> None:
-    """The pattern that brokers are given is the one that is read here."""
+def test_the_parsed_format_is_the_one_configured_for_brokers() -> None:
+    """The Log4j pattern of the brokers is the one that ``parse`` expects."""
     level = "%replace{%replace{%p %markerSimpleName}{^ERROR FATAL}{FATAL}}{ .*}{}"
     assert f"[%d{{yyyy-MM-dd HH:mm:ss,SSS}}] {level} %m (%c)%n" in kafka_process.LOG4J.read_text()
 
 
 def test_times_are_in_the_time_zone_of_the_host() -> None:
-    utc, there = (next(parse(LOG.splitlines(), zone)).at_ms for zone in ("+0000", "+0530"))
-    assert utc - there == 5.5 * 3_600_000
+    utc, local = (next(parse(LOG.splitlines(), zone)).at_ms for zone in ("+0000", "+0530"))
+    assert utc - local == 5.5 * 3_600_000
     with pytest.raises(RackgateError, match="zone 'CET'"):
         list(parse(LOG.splitlines(), "CET"))
 
@@ -61,14 +61,14 @@ def test_times_are_in_the_time_zone_of_the_host() -> None:
 def test_times_are_converted_to_the_history_s_clock(tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
     log_events.note(parse(LOG.splitlines(), "+0000"), history, node=5, ahead_ns=AT_MS * 1_000_000, error_ns=7)
-    one, two, end = history.events()
-    assert (one.mono_ns, one.wall_ms) == (219_000_000, AT_MS + 219)
-    assert [entry[0] for entry in one.data["entries"]] == [0, 1]
-    assert (two.mono_ns, len(two.data["entries"])) == (1_001_000_000, 2)
+    first, second, end = history.events()
+    assert (first.mono_ns, first.wall_ms) == (219_000_000, AT_MS + 219)
+    assert [entry[0] for entry in first.data["entries"]] == [0, 1]
+    assert (second.mono_ns, len(second.data["entries"])) == (1_001_000_000, 2)
     assert (end.op, end.outcome, end.data) == ("log-end", "ok", {"node": 5, "entries": 4, "error_ns": 7})
 
 
-def test_a_log_without_kafka_s_entries_is_unknown(tmp_path: Path) -> None:
+def test_a_log_without_kafka_entries_is_unknown(tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
     log_events.note(
         parse(["Error: Could not find or load main class"], "+0000"), history, node=5, ahead_ns=0, error_ns=0

@@ -9,29 +9,29 @@ from pyhooks.jvm.java_exception import ERRORS, RETRIABLE, JavaError
 
 
 @dataclass(frozen=True)
-class Kind:
-    """Stands for java.lang.Class."""
+class JavaClass:
+    """Fake ``java.lang.Class``."""
 
     name: str
-    parent: Kind | None = None
+    parent: JavaClass | None = None
 
     def getName(self) -> str:  # noqa: N802 - Java's name
         return self.name
 
-    def getSuperclass(self) -> Kind | None:  # noqa: N802
+    def getSuperclass(self) -> JavaClass | None:  # noqa: N802
         return self.parent
 
 
 @dataclass(frozen=True)
 class Throwable:
-    """Stands for java.lang.Throwable."""
+    """Fake ``java.lang.Throwable``."""
 
-    kind: Kind
+    java_class: JavaClass
     message: str | None = None
     cause: Throwable | None = None
 
-    def getClass(self) -> Kind:  # noqa: N802
-        return self.kind
+    def getClass(self) -> JavaClass:  # noqa: N802
+        return self.java_class
 
     def getMessage(self) -> str | None:  # noqa: N802
         return self.message
@@ -40,11 +40,11 @@ class Throwable:
         return self.cause
 
 
-THROWABLE = Kind("java.lang.Throwable", Kind("java.lang.Object"))
-EXCEPTION = Kind("java.lang.Exception", THROWABLE)
-RUNTIME = Kind("java.lang.RuntimeException", EXCEPTION)
-API = Kind(f"{ERRORS}.ApiException", Kind("org.apache.kafka.common.KafkaException", RUNTIME))
-RACKS = Kind(f"{ERRORS}.NotEnoughRacksException", Kind(RETRIABLE, API))
+THROWABLE = JavaClass("java.lang.Throwable", JavaClass("java.lang.Object"))
+EXCEPTION = JavaClass("java.lang.Exception", THROWABLE)
+RUNTIME = JavaClass("java.lang.RuntimeException", EXCEPTION)
+API = JavaClass(f"{ERRORS}.ApiException", JavaClass("org.apache.kafka.common.KafkaException", RUNTIME))
+RACKS = JavaClass(f"{ERRORS}.NotEnoughRacksException", JavaClass(RETRIABLE, API))
 
 
 def test_class_text_and_retriable() -> None:
@@ -53,19 +53,19 @@ def test_class_text_and_retriable() -> None:
     assert str(error) == "org.apache.kafka.common.errors.NotEnoughRacksException: 1 rack"
 
 
-def test_an_error_that_kafka_does_not_retry() -> None:
+def test_an_exception_that_is_not_retriable() -> None:
     error = JavaError.of(Throwable(API))
     assert (error.text, error.retriable) == ("", False)
 
 
-def test_wrappers_are_taken_off() -> None:
-    execution = Kind("java.util.concurrent.ExecutionException", EXCEPTION)
-    completion = Kind("java.util.concurrent.CompletionException", RUNTIME)
+def test_wrappers_are_removed() -> None:
+    execution = JavaClass("java.util.concurrent.ExecutionException", EXCEPTION)
+    completion = JavaClass("java.util.concurrent.CompletionException", RUNTIME)
     inner = Throwable(RACKS, "inner")
     assert JavaError.of(Throwable(execution, "o", Throwable(completion, "m", inner))).java_class == RACKS.name
-    # a wrapper around nothing is all there is to tell
-    assert JavaError.of(Throwable(execution, "alone")).java_class == execution.name
-    # any other exception is told as itself, whatever caused it
+    # a wrapper without a cause is reported itself
+    assert JavaError.of(Throwable(execution, "no cause")).java_class == execution.name
+    # any other exception is reported itself, whatever its cause
     assert JavaError.of(Throwable(API, "outer", inner)).java_class == API.name
 
 
@@ -85,7 +85,7 @@ def test_retriable_follows_the_release_that_threw_the_exception() -> None:
     assert JavaError([RACKS.name, RETRIABLE], "").retriable
 
 
-def test_an_error_goes_through_pickle() -> None:
+def test_an_error_can_be_pickled() -> None:
     error = JavaError.of(Throwable(RACKS, "1 rack"))
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     assert (again.classes, again.text, again.retriable) == (error.classes, "1 rack", True)

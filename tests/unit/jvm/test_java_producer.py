@@ -14,10 +14,10 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.jvm.producer import Producer
 
 
-class Silent:
-    """A sender that accepts everything and reports no result; also its own home."""
+class FakeSender:
+    """Fake Java sender, and the factory that creates it: accepts all records and reports no result."""
 
-    def make(self, _name: str, _config: Mapping[str, str], *_more: int) -> Any:
+    def make(self, _name: str, _config: Mapping[str, str], *_: int) -> Any:
         return self
 
     def send(self, ticket: int, topic: str, packed: bytes) -> None:
@@ -31,8 +31,8 @@ class Silent:
         pass
 
 
-class ClosedMeanwhile:
-    """Tickets; while one is drawn another thread closes the producer, if it can."""
+class ClosingTickets:
+    """Ticket numbers. While a number is drawn, another thread tries to close the producer."""
 
     def __init__(self, producer: Producer) -> None:
         self.closing = threading.Thread(target=producer.close)
@@ -45,8 +45,8 @@ class ClosedMeanwhile:
 
 
 def test_records_sent_while_another_thread_closes_are_completed() -> None:
-    producer = Producer("nowhere:1", {}, home=Silent())
-    tickets = ClosedMeanwhile(producer)
+    producer = Producer("no-broker:1", {}, home=FakeSender())
+    tickets = ClosingTickets(producer)
     producer._tickets = tickets  # type: ignore[assignment]
     with pytest.raises(RackgateError, match="producer"):
         producer.send_batch("t", [b"x"]).result(timeout=5)
@@ -54,10 +54,10 @@ def test_records_sent_while_another_thread_closes_are_completed() -> None:
     assert not tickets.closing.is_alive()
 
 
-def test_a_closed_producer_refuses_records() -> None:
-    with Producer("nowhere:1", {}, home=Silent()) as producer:
-        left = producer.send_batch("t", [b"x"])
+def test_a_closed_producer_rejects_records() -> None:
+    with Producer("no-broker:1", {}, home=FakeSender()) as producer:
+        pending = producer.send_batch("t", [b"x"])
     with pytest.raises(RackgateError, match="the producer ended"):
-        left.result(timeout=0)
+        pending.result(timeout=0)
     with pytest.raises(RackgateError, match="is closed"):
         producer.send_batch("t", [b"x"])

@@ -1,4 +1,4 @@
-"""Reassignments: the tool's input file, and the end of a move."""
+"""Reassignments: the input file of Kafka's tool, and waiting for the end of a move."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.kafka import reassignments
 from pyhooks.kafka.cluster_metadata import Metadata, Partition
 
-UNDER_WAY = Metadata({}, 1, {("t", 0): Partition(1, (1, 2), (1, 5, 2))})
-LATE = Metadata({}, 1, {("t", 0): Partition(1, (1,), (1, 5))})
-OVER = Metadata({}, 1, {("t", 0): Partition(1, (5, 1), (1, 5))})
+IN_PROGRESS = Metadata({}, 1, {("t", 0): Partition(1, (1, 2), (1, 5, 2))})
+NOT_IN_SYNC = Metadata({}, 1, {("t", 0): Partition(1, (1,), (1, 5))})
+COMPLETED = Metadata({}, 1, {("t", 0): Partition(1, (5, 1), (1, 5))})
 
 
 def test_the_input_file_of_the_tool() -> None:
@@ -26,11 +26,11 @@ def test_the_input_file_of_the_tool() -> None:
 @pytest.mark.parametrize(
     ("metadata", "brokers", "in_sync", "placed"),
     [
-        (UNDER_WAY, (1, 5), False, False),
-        (LATE, (1, 5), False, True),
-        (LATE, (1, 5), True, False),
-        (OVER, (1, 5), True, True),
-        (OVER, (5, 1), True, False),
+        (IN_PROGRESS, (1, 5), False, False),
+        (NOT_IN_SYNC, (1, 5), False, True),
+        (NOT_IN_SYNC, (1, 5), True, False),
+        (COMPLETED, (1, 5), True, True),
+        (COMPLETED, (5, 1), True, False),
         (Metadata({}, 1, {}), (1, 5), False, False),
     ],
 )
@@ -40,24 +40,24 @@ def test_a_move_ends_when_replicas_are_placed_and_in_sync(
     assert reassignments.is_placed(metadata, "t", brokers, in_sync=in_sync) is placed
 
 
-def test_a_move_is_awaited_through_missing_responses(monkeypatch: pytest.MonkeyPatch) -> None:
-    responses: list[Metadata | None] = [None, UNDER_WAY, OVER]
+def test_missing_responses_are_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    responses: list[Metadata | None] = [None, IN_PROGRESS, COMPLETED]
 
-    class Asked:
+    class FakeMetadataClient:
         def __init__(self, _bootstrap: str) -> None:
-            self.asked = 0
+            self.queries = 0
 
         def query(self, topics: Sequence[str], _timeout_s: float) -> Metadata:
             assert list(topics) == ["t"]
-            answer = responses[min(self.asked, len(responses) - 1)]
-            self.asked += 1
-            if answer is None:
-                raise RackgateError("nobody")
-            return answer
+            response = responses[min(self.queries, len(responses) - 1)]
+            self.queries += 1
+            if response is None:
+                raise RackgateError("no broker responds")
+            return response
 
-    monkeypatch.setattr(reassignments, "MetadataClient", Asked)
+    monkeypatch.setattr(reassignments, "MetadataClient", FakeMetadataClient)
     reassignments.wait_placed("x:1", {"t": (1, 5)}, timeout_s=5)
-    responses[:] = [UNDER_WAY]
+    responses[:] = [IN_PROGRESS]
     with pytest.raises(RackgateError, match=r"t on \[1, 5\]"):
         reassignments.wait_placed("x:1", {"t": (1, 5)}, timeout_s=0.5)
     reassignments.wait_led("x:1", ["t"], 1, timeout_s=5)

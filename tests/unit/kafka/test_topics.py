@@ -1,4 +1,4 @@
-"""Waiting for ISRs and leaders of topics: no response proves nothing, and errors include the last observation."""
+"""Waiting for ISRs, leaders and elections of topics: missing responses are retried, errors show the last state."""
 
 from __future__ import annotations
 
@@ -13,54 +13,54 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.kafka import topics
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
-# a leader and an ISR
-Seen = tuple[int, Sequence[int]]
+# leader and ISR
+PartitionState = tuple[int, Sequence[int]]
 
 
-class Admin:
-    """Admin client that reports given states in order; the last one repeats, and None is no response."""
+class FakeAdmin:
+    """Fake admin client that reports these states in order and repeats the last; None is no response."""
 
-    def __init__(self, *states: Mapping[str, Seen] | None) -> None:
+    def __init__(self, *states: Mapping[str, PartitionState] | None) -> None:
         self.states = list(states)
 
-    def list_topics(self, timeout: float) -> Any:  # noqa: ARG002 - the client's own name
-        now = self.states.pop(0) if len(self.states) > 1 else self.states[0]
-        if now is None:
+    def list_topics(self, timeout: float) -> Any:  # noqa: ARG002 - as in the real class
+        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        if state is None:
             raise confluent_kafka.KafkaException(confluent_kafka.KafkaError(confluent_kafka.KafkaError._TRANSPORT))
         found = {
             name: SimpleNamespace(error=None, partitions={0: SimpleNamespace(leader=leader, isrs=list(isr))})
-            for name, (leader, isr) in now.items()
+            for name, (leader, isr) in state.items()
         }
         return SimpleNamespace(topics=found)
 
 
-def client(*observations: Mapping[str, Seen] | None) -> Any:
-    return Admin(*observations)
+def client(*observations: Mapping[str, PartitionState] | None) -> Any:
+    return FakeAdmin(*observations)
 
 
-LEFT = {"t": frozenset({3}), "u": frozenset({3, 5})}
+EXPECTED = {"t": frozenset({3}), "u": frozenset({3, 5})}
 
 
 def test_all_isrs_are_awaited_together() -> None:
-    before, one = {"t": (1, [1, 3]), "u": (1, [1, 3, 5])}, {"t": (3, [3]), "u": (1, [1, 3, 5])}
-    admin = client(before, None, one, {"t": (3, [3]), "u": (5, [5, 3])})
-    topics.wait_isrs(admin, LEFT, 10)
+    neither, only_t = {"t": (1, [1, 3]), "u": (1, [1, 3, 5])}, {"t": (3, [3]), "u": (1, [1, 3, 5])}
+    admin = client(neither, None, only_t, {"t": (3, [3]), "u": (5, [5, 3])})
+    topics.wait_isrs(admin, EXPECTED, 10)
     assert len(admin.states) == 1
 
 
 @pytest.mark.parametrize(
     ("observation", "last"),
     [
-        # a leader that is no longer in the ISR, and no leader
+        # leader no longer in the ISR; no leader
         ({"t": (3, [3]), "u": (1, [3, 5])}, "u: LeaderAndIsr(leader=1, isr=(3, 5))"),
         ({"t": (-1, [3]), "u": (3, [3, 5])}, "t: LeaderAndIsr(leader=-1, isr=(3,))"),
         ({"t": (3, [3])}, "t: LeaderAndIsr(leader=3, isr=(3,))"),
         (None, "nothing"),
     ],
 )
-def test_a_timeout_includes_the_last_observation(observation: Mapping[str, Seen] | None, last: str) -> None:
+def test_a_timeout_includes_the_last_observation(observation: Mapping[str, PartitionState] | None, last: str) -> None:
     with pytest.raises(RackgateError, match=r"ISR \[3\] of t; ISR \[3, 5\] of u") as raised:
-        topics.wait_isrs(client(observation), LEFT, 0.3)
+        topics.wait_isrs(client(observation), EXPECTED, 0.3)
     assert last in raised.value.detail
 
 
@@ -71,92 +71,95 @@ def test_leaders_are_awaited() -> None:
         topics.leaders(client({"t": (3, [3])}), ["t", "u"], 0.3)
 
 
-class Elector(Admin):
-    """Returns given results of elections in order: an error of the request, or one of each partition."""
+class FakeElectionAdmin(FakeAdmin):
+    """Fake admin client that returns these election results in order: error of the request, or errors by partition."""
 
     def __init__(
         self,
         *results: int | Mapping[str, int | None],
-        one: Any = confluent_kafka.KafkaError,
-        states: Sequence[Mapping[str, Seen] | None] = ({},),
+        error_type: Any = confluent_kafka.KafkaError,
+        states: Sequence[Mapping[str, PartitionState] | None] = ({},),
     ) -> None:
         super().__init__(*states)
         self.results = list(results)
-        self.one = one
+        self.error_type = error_type
         self.requests: list[list[str] | None] = []
 
     def elect_leaders(self, kind: Any, partitions: Any = None) -> Future[Any]:
         assert kind == confluent_kafka.ElectionType.PREFERRED
-        self.requests.append(partitions and [f"{one.topic}-{one.partition}" for one in partitions])
+        self.requests.append(partitions and [f"{partition.topic}-{partition.partition}" for partition in partitions])
         future: Future[Any] = Future()
-        now = self.results.pop(0)
-        if isinstance(now, int):
-            future.set_exception(failure(now))
+        result = self.results.pop(0)
+        if isinstance(result, int):
+            future.set_exception(kafka_exception(result))
         else:
-            errors = {name: None if code is None else self.one(code) for name, code in now.items()}
+            errors = {name: None if code is None else self.error_type(code) for name, code in result.items()}
             future.set_result({confluent_kafka.TopicPartition(name, 0): error for name, error in errors.items()})
         return future
 
 
-def failure(code: int) -> Any:
+def kafka_exception(code: int) -> Any:
     return confluent_kafka.KafkaException(confluent_kafka.KafkaError(code))
 
 
-# as it is documented, and as it is
-@pytest.mark.parametrize("one", [failure, confluent_kafka.KafkaError])
-def test_an_election_is_requested_until_it_is_accepted(one: Any) -> None:
+# the documented type of errors, and the actual one
+@pytest.mark.parametrize("error_type", [kafka_exception, confluent_kafka.KafkaError])
+def test_an_election_is_requested_until_it_is_accepted(error_type: Any) -> None:
     codes = confluent_kafka.KafkaError
-    late, taken = {"t": None, "u": codes.PREFERRED_LEADER_NOT_AVAILABLE}, {"t": None, "u": codes.ELECTION_NOT_NEEDED}
-    elector: Any = Elector(codes._TIMED_OUT, codes.NOT_CONTROLLER, late, taken, one=one)
-    topics.elect_preferred(elector)
-    assert elector.results == []
+    unavailable, elected = (
+        {"t": None, "u": codes.PREFERRED_LEADER_NOT_AVAILABLE},
+        {"t": None, "u": codes.ELECTION_NOT_NEEDED},
+    )
+    admin: Any = FakeElectionAdmin(codes._TIMED_OUT, codes.NOT_CONTROLLER, unavailable, elected, error_type=error_type)
+    topics.elect_preferred(admin)
+    assert admin.results == []
 
 
 def test_a_preferred_replica_that_cannot_lead_is_an_error() -> None:
     codes = confluent_kafka.KafkaError
-    elector: Any = Elector({"t": None, "u": codes.PREFERRED_LEADER_NOT_AVAILABLE})
+    admin: Any = FakeElectionAdmin({"t": None, "u": codes.PREFERRED_LEADER_NOT_AVAILABLE})
     with pytest.raises(RackgateError, match="in vain for: elect preferred leaders") as raised:
-        topics.elect_preferred(elector, 0)
+        topics.elect_preferred(admin, 0)
     assert raised.value.detail.partition(": ")[2].startswith("u-0: ")
-    elector = Elector({"t": None, "u": codes.UNKNOWN_TOPIC_OR_PART})
+    admin = FakeElectionAdmin({"t": None, "u": codes.UNKNOWN_TOPIC_OR_PART})
     with pytest.raises(RackgateError, match=r"elect preferred leaders: u-0: "):
-        topics.elect_preferred(elector)
-    elector = Elector(codes.CLUSTER_AUTHORIZATION_FAILED)
+        topics.elect_preferred(admin)
+    admin = FakeElectionAdmin(codes.CLUSTER_AUTHORIZATION_FAILED)
     with pytest.raises(RackgateError, match=r"elect preferred leaders: the cluster refused: .*uthorization"):
-        topics.elect_preferred(elector)
+        topics.elect_preferred(admin)
 
 
 SPECS = [topics.TopicSpec("t", (1, 2, 3), {}), topics.TopicSpec("u", (5, 1), {})]
-WHOLE: Mapping[str, Seen] = {"t": (1, [1, 2, 3]), "u": (5, [1, 5])}
+SETTLED: Mapping[str, PartitionState] = {"t": (1, [1, 2, 3]), "u": (5, [1, 5])}
 
 
 def test_no_election_where_preferred_replicas_lead() -> None:
-    elector: Any = Elector(states=[{"t": (1, [1]), "u": (5, [1, 5])}, None, WHOLE])
-    topics.wait_settled(elector, SPECS, 10)
-    assert (elector.requests, len(elector.states)) == ([], 1)
+    admin: Any = FakeElectionAdmin(states=[{"t": (1, [1]), "u": (5, [1, 5])}, None, SETTLED])
+    topics.wait_settled(admin, SPECS, 10)
+    assert (admin.requests, len(admin.states)) == ([], 1)
 
 
 def test_preferred_replicas_are_elected_when_all_are_in_sync() -> None:
     codes = confluent_kafka.KafkaError
-    states: list[Mapping[str, Seen] | None] = [
-        # not yet in sync, then led by others, of which the last answer may be out of date
+    states: list[Mapping[str, PartitionState] | None] = [
+        # not yet in sync; then led by other replicas, and the last response may be outdated
         {"t": (2, [2, 3]), "u": (5, [1, 5])},
         {"t": (2, [1, 2, 3]), "u": (1, [1, 5])},
         None,
         {"t": (2, [1, 2, 3]), "u": (5, [1, 5])},
         {"t": (2, [1, 2, 3]), "u": (5, [1, 5])},
-        WHOLE,
+        SETTLED,
     ]
     results: list[Any] = [codes._TIMED_OUT, {"t": codes.PREFERRED_LEADER_NOT_AVAILABLE}, {"t": None}]
-    elector: Any = Elector(*results, states=states)
-    topics.wait_settled(elector, SPECS, 10)
-    # of theirs alone: the cluster may have others
-    assert elector.requests == [["t-0", "u-0"], ["t-0"], ["t-0"]]
-    assert elector.results == []
+    admin: Any = FakeElectionAdmin(*results, states=states)
+    topics.wait_settled(admin, SPECS, 10)
+    # only of the given topics: the cluster may have others
+    assert admin.requests == [["t-0", "u-0"], ["t-0"], ["t-0"]]
+    assert admin.results == []
 
 
-def test_a_refused_election_is_an_error() -> None:
+def test_a_rejected_election_is_an_error() -> None:
     codes = confluent_kafka.KafkaError
-    elector: Any = Elector(codes.CLUSTER_AUTHORIZATION_FAILED, states=[{"t": (2, [1, 2, 3]), "u": (5, [1, 5])}])
+    admin: Any = FakeElectionAdmin(codes.CLUSTER_AUTHORIZATION_FAILED, states=[{"t": (2, [1, 2, 3]), "u": (5, [1, 5])}])
     with pytest.raises(RackgateError, match="elect preferred leaders: the cluster refused"):
-        topics.wait_settled(elector, SPECS, 10)
+        topics.wait_settled(admin, SPECS, 10)

@@ -16,43 +16,46 @@ from pyhooks.simulation import failures as fl
 from pyhooks.simulation.partition_machine import GateSetting
 
 RUNNER = CliRunner()
-TOOK = {"took_s": 0.0, "cpu_s": 0.0}
+DURATIONS = {"took_s": 0.0, "cpu_s": 0.0}
 
 
-def runs(*arguments: str) -> str:
-    done = RUNNER.invoke(app, ["model", "simulate", *arguments, "--master", "none"], catch_exceptions=False)
-    assert done.exit_code == 0
-    return done.output
+def run_simulation(*arguments: str) -> str:
+    """Return the output of the command."""
+    finished = RUNNER.invoke(app, ["model", "simulate", *arguments, "--master", "none"], catch_exceptions=False)
+    assert finished.exit_code == 0
+    return finished.output
 
 
 def test_table_and_json() -> None:
     options = ["--racks", "a:2,b:1", "--placement", "a,a,b", "--partitions", "30", "--years", "3", "--setting", "2,1"]
     options += ["--setting", "2,2", "--setting", "2,2,lower=30m", "--rack-outage", "4x5h"]
-    table = runs(*options)
+    table = run_simulation(*options)
     assert "3 brokers, 30 partitions, RF 3, 3 cluster-years in 3 replications" in table
     assert "M=2 R=2 lowered after 30 min" in table
-    output = json.loads(runs(*options, "--json"))
+    output = json.loads(run_simulation(*options, "--json"))
     assert output["plan"]["placements"] == {"a a b": 10, "a b a": 10, "a b b": 10}
     assert output["plan"]["racks"] == {"a": 2, "b": 1}
-    assert [one["lower_s"] for one in output["settings"]] == [None, None, 1800.0]
-    refused = [one["refused"]["value"] for one in output["settings"]]
+    assert [setting["lower_s"] for setting in output["settings"]] == [None, None, 1800.0]
+    refused = [setting["refused"]["value"] for setting in output["settings"]]
     assert refused[0] < refused[2] < refused[1]
     assert output["settings"][1]["by_status"]["racks"]["value"] > 0
-    given = {one["option"]: one for one in output["faults"]}
-    assert given["--rack-outage"]["value"] == "4x5h"
-    assert given["--rack-outage"]["default"] == fl.RACK.value
-    assert json.loads(runs(*options, "--json")) | TOOK == output | TOOK
+    faults = {fault["option"]: fault for fault in output["faults"]}
+    assert faults["--rack-outage"]["value"] == "4x5h"
+    assert faults["--rack-outage"]["default"] == fl.RACK.value
+    assert json.loads(run_simulation(*options, "--json")) | DURATIONS == output | DURATIONS
 
 
-def test_losses_have_their_number_of_events() -> None:
+def test_losses_are_shown_with_the_number_of_events() -> None:
     options = ["--racks", "a:1,b:1", "--rf", "2", "--partitions", "1", "--years", "5", "--setting", "1,1"]
-    table = runs(*options, "--disk-loss", "40x1ms", "--copy", "24h")
+    table = run_simulation(*options, "--disk-loss", "40x1ms", "--copy", "24h")
     assert re.search(r"partitions that lose records, in a year +\S+ \(\d{2} events\) *\n +\S+ to \S+", table)
-    few = runs(*options, "--disk-loss", "8x1ms", "--copy", "24h")
+    few = run_simulation(*options, "--disk-loss", "8x1ms", "--copy", "24h")
     assert re.search(r"partitions that lose records, in a year +\S+ \(\d events?\) *\n +too few for an interval", few)
-    none = runs(*options, "--disk-loss", "0", "--rack-loss", "0", "--power-share", "0", "--broker-failure", "0")
+    none = run_simulation(
+        *options, "--disk-loss", "0", "--rack-loss", "0", "--power-share", "0", "--broker-failure", "0"
+    )
     assert "0 (none seen)" in none
-    # 3.7 in 5 years: what may happen and not be seen
+    # without an event, the upper limit is 3.7 events in 5 years
     assert "0 to 0.74" in none
 
 
@@ -84,9 +87,9 @@ def test_invalid_values_are_one_line_errors(options: list[str], error: str) -> N
     assert caught.value.exit_status == 2
 
 
-def test_settings_of_a_plan() -> None:
-    one = made("a:2,b:1", ["2,2,lower=30m,elr=replicas"])
-    assert one.settings == (GateSetting(2, 2, "replicas", 1800.0),)
+def test_a_setting_is_parsed() -> None:
+    plan = made("a:2,b:1", ["2,2,lower=30m,elr=replicas"])
+    assert plan.settings == (GateSetting(2, 2, "replicas", 1800.0),)
 
 
 def test_the_defaults_of_the_document_are_those_of_the_command() -> None:
