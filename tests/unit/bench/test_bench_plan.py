@@ -211,7 +211,9 @@ def test_the_tail_plan_measures_long_enough_for_p99() -> None:
         (r'^topic = "rf5-m2r2"$', 'topic = "rf5-m3"', "two arms have the same topic"),
     ],
 )
-def test_an_error_in_a_plan_names_file_and_key(tmp_path: Path, pattern: str, replacement: str, error: str) -> None:
+def test_an_invalid_plan_is_an_error_that_names_file_and_key(
+    tmp_path: Path, pattern: str, replacement: str, error: str
+) -> None:
     path = edit_plan(tmp_path, pattern, replacement)
     with pytest.raises(RackgateError) as caught:
         scenarios.load("existing", path)

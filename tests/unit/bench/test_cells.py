@@ -123,10 +123,10 @@ def test_a_quantile_that_is_not_judged_has_no_verdict_and_is_not_in_the_family()
     assert comparisons.family_size([one, two]) == 4
     assert comparisons.family_size([one, p50_only]) == 3
     rows = compare([measurements(one, 1.4), measurements(p50_only, 1.4, seed=2)])[1]
-    found = {(row["arm"], row["at"]): (row["word"], row["reason"]) for row in rows}
-    assert found["B", "p50"] == ("slower", "decided")
-    assert found["B", "p99"] == ("undecided", "not judged")
-    assert found["A'", "p99"] == ("equivalent", "decided")
+    by_key = {(row["arm"], row["at"]): (row["word"], row["reason"]) for row in rows}
+    assert by_key["B", "p50"] == ("slower", "decided")
+    assert by_key["B", "p99"] == ("undecided", "not judged")
+    assert by_key["A'", "p99"] == ("equivalent", "decided")
     assert next(row for row in rows if (row["arm"], row["at"]) == ("B", "p99"))["ratio"]["point"] > 1.2
 
 
@@ -170,8 +170,8 @@ def test_the_positive_control_must_be_complete_and_faster_at_the_same_quantile()
     )
     slow = [{**row, "p50_ms": 3.0} if row["arm"] == "P" else row for row in complete.rounds]
     (rows,) = compare([dataclasses.replace(complete, rounds=slow)])
-    found = {row["at"]: (row["word"], row["reason"]) for row in rows if row["arm"] == "B"}
-    assert found == {"p50": ("undecided", "positive control"), "p99": ("equivalent", "decided")}
+    by_key = {row["at"]: (row["word"], row["reason"]) for row in rows if row["arm"] == "B"}
+    assert by_key == {"p50": ("undecided", "positive control"), "p99": ("equivalent", "decided")}
     verdict = next(row for row in verdicts.latency_verdicts(numbers(rows)) if row["subject"] == "B against A, p50")
     assert "the positive control, P, is equivalent, ratio" in verdict["text"]
 
@@ -182,21 +182,21 @@ def numbers(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def test_the_baseline_is_the_mean_of_both_arms_with_its_settings() -> None:
     (rows,) = compare([measurements(cells(1)[0], 1.0, control=1.02, noise=0.002)])
-    found = {(row["arm"], row["at"]): row for row in rows}
+    by_key = {(row["arm"], row["at"]): row for row in rows}
     assert {row["arm"]: row["baseline"] for row in rows} == {"A'": ["A"], "B": ["A", "A'"], "P": ["A", "A'"]}
-    assert found["A'", "p50"]["ratio"]["point"] == pytest.approx(1.02, abs=0.003)
-    assert found["B", "p50"]["ratio"]["point"] == pytest.approx(1 / math.sqrt(1.02), abs=0.003)
-    assert found["B", "p50"]["difference_ms"]["point"] == pytest.approx(3 - 3 * math.sqrt(1.02), abs=0.009)
-    assert found["B", "p99"]["ratio"]["point"] == pytest.approx(0.99, abs=0.02)
+    assert by_key["A'", "p50"]["ratio"]["point"] == pytest.approx(1.02, abs=0.003)
+    assert by_key["B", "p50"]["ratio"]["point"] == pytest.approx(1 / math.sqrt(1.02), abs=0.003)
+    assert by_key["B", "p50"]["difference_ms"]["point"] == pytest.approx(3 - 3 * math.sqrt(1.02), abs=0.009)
+    assert by_key["B", "p99"]["ratio"]["point"] == pytest.approx(0.99, abs=0.02)
 
 
 def test_without_a_complete_control_there_is_no_baseline() -> None:
     complete = measurements(cells(1)[0], 1.0)
     without_block = [row for row in complete.rounds if (row["arm"], row["block"]) != ("A'", 3)]
     (rows,) = compare([dataclasses.replace(complete, rounds=without_block)])
-    found = {row["arm"]: (row["word"], row["reason"], row["ratio"]) for row in rows if row["at"] == "p50"}
-    assert found["A'"] == ("undecided", "missing", None)
-    assert found["B"] == found["P"] == ("undecided", "control", None)
+    by_key = {row["arm"]: (row["word"], row["reason"], row["ratio"]) for row in rows if row["at"] == "p50"}
+    assert by_key["A'"] == ("undecided", "missing", None)
+    assert by_key["B"] == by_key["P"] == ("undecided", "control", None)
     texts = {verdict["text"] for verdict in verdicts.latency_verdicts(numbers(rows))}
     assert texts == {"Undecided: the control has no ratio."}
 
@@ -222,10 +222,10 @@ def test_a_difference_beyond_the_margin_is_not_equivalent() -> None:
 def test_a_percentile_needs_ten_records_above_it_in_every_block(records: int, enough: bool) -> None:
     (cell,) = cells(1)
     (rows,) = compare([measurements(cell, 1.4, records=records)])
-    found = {(row["arm"], row["at"]): (row["word"], row["reason"]) for row in rows}
-    assert found["B", "p50"] == ("slower", "decided")
-    assert found["B", "p99"] == (("slower", "decided") if enough else ("undecided", "few records"))
-    assert found["A'", "p99"][1] == ("decided" if enough else "few records")
+    by_key = {(row["arm"], row["at"]): (row["word"], row["reason"]) for row in rows}
+    assert by_key["B", "p50"] == ("slower", "decided")
+    assert by_key["B", "p99"] == (("slower", "decided") if enough else ("undecided", "few records"))
+    assert by_key["A'", "p99"][1] == ("decided" if enough else "few records")
 
 
 def test_an_undecided_verdict_has_the_number_of_blocks_needed() -> None:

@@ -78,13 +78,13 @@ def poll(at_s: float, broker: int, count: int | None, *, answered: bool = True) 
 
 def test_the_first_rejection_is_bounded_by_the_previous_poll_of_the_meter() -> None:
     events = [poll(9.5, 1, 7), poll(9.9, 3, 0), poll(12, 3, 50), poll(18, 1, 7), poll(18.5, 1, 9), poll(25, 1, 20)]
-    found = refusal_metrics.first_refusal(events, "t", FAULT, away={3, 4}, until_ns=34 * NS)
-    assert found == {"after_s": 8.5, "at_most_early_s": 0.5, "counted": 13, "answers": 3}
+    first = refusal_metrics.first_refusal(events, "t", FAULT, away={3, 4}, until_ns=34 * NS)
+    assert first == {"after_s": 8.5, "at_most_early_s": 0.5, "counted": 13, "answers": 3}
 
 
 def test_a_meter_that_first_appears_under_the_fault_started_at_zero() -> None:
-    found = refusal_metrics.first_refusal([poll(9, 1, None), poll(20, 1, 1)], "t", FAULT, away=(), until_ns=34 * NS)
-    assert found == {"after_s": 10.0, "at_most_early_s": 10.0, "counted": 1, "answers": 1}
+    first = refusal_metrics.first_refusal([poll(9, 1, None), poll(20, 1, 1)], "t", FAULT, away=(), until_ns=34 * NS)
+    assert first == {"after_s": 10.0, "at_most_early_s": 10.0, "counted": 1, "answers": 1}
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_a_meter_that_first_appears_under_the_fault_started_at_zero() -> None:
     ids=["not queried", "no response under the fault", "no response before the fault"],
 )
 def test_without_polls_the_time_of_the_first_rejection_is_unknown(events: list[Event]) -> None:
-    found = refusal_metrics.first_refusal(events, "t", FAULT, away=(), until_ns=34 * NS)
-    assert (found["after_s"], found["answers"]) == (None, 0)
+    first = refusal_metrics.first_refusal(events, "t", FAULT, away=(), until_ns=34 * NS)
+    assert (first["after_s"], first["answers"]) == (None, 0)
 
 
 def test_an_interval_needs_five_outages() -> None:
@@ -133,11 +133,11 @@ def test_equal_outages_have_no_interval(value: float, share: str, time: str) -> 
 
 
 def test_an_unverified_outage_is_unknown_and_in_no_mean() -> None:
-    found = {state["text"]: state for state in outage_results.state_figures(PLAN, LAB, OUTAGES)}
-    assert set(found) == {
-        f"{placement}, rack b {how}" for placement in ("a,a,b", "a,b,c") for how in ("killed", "cut off")
+    states = {state["text"]: state for state in outage_results.state_figures(PLAN, LAB, OUTAGES)}
+    assert set(states) == {
+        f"{placement}, rack b {fault}" for placement in ("a,a,b", "a,b,c") for fault in ("killed", "cut off")
     }
-    killed, cut = (found[f"a,a,b, rack b {how}"]["arms"][1] for how in ("killed", "cut off"))
+    killed, cut = (states[f"a,a,b, rack b {fault}"]["arms"][1] for fault in ("killed", "cut off"))
     assert killed["did"] == {"was refused": 2, "unknown": 1}
     assert (killed["outages"], killed["proved"], killed["fault_share"]["outages"]) == (3, 2, 2)
     assert outage_results.common_behaviour(killed) == "unknown"
@@ -145,7 +145,7 @@ def test_an_unverified_outage_is_unknown_and_in_no_mean() -> None:
     assert cut["first_refusal_probe_s"]["low"] is None
 
 
-def test_the_time_from_heal_to_first_ack_is_only_for_refused_topics() -> None:
+def test_only_topics_that_rejected_records_have_a_time_to_first_ack() -> None:
     arms = outage_results.state_figures(PLAN, LAB, [outage("cut", 1)])[3]["arms"]
     assert [arm["first_ack_after_heal_s"] is None for arm in arms] == [False, True, True]
 
@@ -188,19 +188,19 @@ def test_losses_of_a_destroyed_rack_are_counted_or_unknown(
 ) -> None:
     facts: dict[str, Any] = {"counted": READ_BACK, "elected": (3, False), "isr_racks": ("a",), "proved": True} | changes
     verified = facts.pop("proved")
-    found = destruction.arm_row(ARM, facts["counted"], facts["elected"], facts["isr_racks"], "a", proved=verified)
-    assert (found["lost"], found["unknown"]) == (lost, reason)
+    row = destruction.arm_row(ARM, facts["counted"], facts["elected"], facts["isr_racks"], "a", proved=verified)
+    assert (row["lost"], row["unknown"]) == (lost, reason)
 
 
 def test_the_verdicts_cover_behaviour_and_losses_of_each_arm() -> None:
-    found = {(row["subject"], row["word"]): row["text"] for row in result()["verdicts"]}
-    assert found["M=2, R=2, a,b,c, rack b cut off", "went on"] == (
+    verdict_texts = {(row["subject"], row["word"]): row["text"] for row in result()["verdicts"]}
+    assert verdict_texts["M=2, R=2, a,b,c, rack b cut off", "went on"] == (
         "In 1 of 1 outages; M=3, R=1 was refused in 1 of 1; M=2, R=1 went on in 1 of 1."
     )
-    assert ("M=2, R=2, a,a,b, rack b killed", "unknown") in found
-    destroyed = {word for subject, word in found if "rack a destroyed while rack b was cut off" in subject}
+    assert ("M=2, R=2, a,a,b, rack b killed", "unknown") in verdict_texts
+    destroyed = {word for subject, word in verdict_texts if "rack a destroyed while rack b was cut off" in subject}
     assert destroyed == {"whole", "lost"}
-    assert "900 of 900 acknowledged records are lost." in found.values()
+    assert "900 of 900 acknowledged records are lost." in verdict_texts.values()
 
 
 def test_the_page_has_a_picture_of_each_state_and_tables(tmp_path: Path) -> None:

@@ -89,7 +89,9 @@ ISR_TABLE = '[[question.cells.question.hypotheses]]\nid = "waits-for-isr"'
         ("round_trips = [1, 2]", "round_trips = [1, 2]\nspeed = 3", "speed: is not known"),
     ],
 )
-def test_an_error_in_a_question_names_file_and_key(tmp_path: Path, old: str, new: str, error: str) -> None:
+def test_an_invalid_question_is_an_error_that_names_file_and_key(
+    tmp_path: Path, old: str, new: str, error: str
+) -> None:
     text = scenarios.SHIPPED.read_text(encoding="utf-8")
     begin = text.index("[question.cells.question]")
     assert old in text[begin:]

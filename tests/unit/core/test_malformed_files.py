@@ -465,10 +465,10 @@ def test_a_truncated_history_has_a_prefix_of_the_events(tmp_path: Path) -> None:
     all_events = list(History(path).events())
     for cut in range(0, len(content), 97):
         path.write_bytes(content[:cut])
-        found = list(History(path).events())
+        events = list(History(path).events())
         lines = content[:cut].count(b"\n")
-        assert found[:lines] == all_events[:lines]
-        assert [event.op for event in found[lines:]] in ([], ["torn"], [all_events[lines].op])
+        assert events[:lines] == all_events[:lines]
+        assert [event.op for event in events[lines:]] in ([], ["torn"], [all_events[lines].op])
 
 
 @pytest.mark.parametrize("value", [[], {}, None, "1", 1.5, True])
