@@ -359,8 +359,8 @@ with visiting(Path(sys.argv[1])) as person:
     wait_for(lambda: traces() == before, goal="processes, mounts and interfaces as before", timeout_s=60)
 
 
-# An ordinary user of this machine may be kept from the checkout; one of a namespace has our files, and no power. The
-# device for TUN and TAP interfaces is absent: a lab must not need it.
+# Another user of this machine may lack access to the checkout, so use an unprivileged one in a user namespace with our
+# files. The device for TUN and TAP interfaces is absent: a lab must not need it.
 ORDINARY_USER = """
 mount -t tmpfs none /dev/net || exit 1
 exec unshare --user --map-user=1000 --map-group=1000 -- sh -c "$0"

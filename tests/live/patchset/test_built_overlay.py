@@ -1,4 +1,4 @@
-"""The built overlay: licences, bill of materials, archive; manifests as a JVM reads them."""
+"""The built overlay: licences, software bill of materials, archive, and manifests as a JVM reads them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_overlay_jars_meet_the_terms_of_the_licence() -> None:
         files = read_jar(jar)
         assert files["META-INF/LICENSE"] == kafka["LICENSE"]
         assert files["META-INF/NOTICE"].endswith(kafka["NOTICE"])
-    # the attribution notices, up to the first about a part that is not contained
+    # the attribution notices up to the first one about a component that is not included
     attribution = kafka["NOTICE"].decode().partition("\nThis distribution has")[0]
     assert "The Apache Software Foundation" in attribution
     assert attribution in paths.NOTICE.read_text(encoding="utf-8")
@@ -77,7 +77,7 @@ def test_the_real_overlay_packs_to_the_same_bytes_twice(tmp_path: Path) -> None:
 def test_the_facts_of_the_series() -> None:
     patches = series.load_all(paths.PATCH)
     facts = series_facts.facts(Distribution.load(), patches)
-    # read from the published jar, so these are what is claimed of Kafka itself
+    # read from the published jar: the statements about Kafka itself
     assert facts["parents"]["stock"]["NotEnoughReplicasException"][0] == "RetriableException"
     assert facts["parents"]["stock"]["NotEnoughRacksException"] == []
     assert facts["parents"]["overlay"]["NotEnoughRacksException"][0] == "RetriableException"

@@ -1,4 +1,4 @@
-"""The packed overlay in front of a stock Kafka laid out as its release: put on, taken away, put on again, same data."""
+"""The packed overlay in front of a stock Kafka release: installed, removed and installed again on the same data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FOUND = paths.OUT / "overlay-on-stock" / "found.json"
 
 @dataclass(frozen=True)
 class Stock:
-    """A stock Kafka, the unpacked overlay, and a pair of brokers that can be started with and without it."""
+    """A stock Kafka, the unpacked overlay, and a pair of brokers that can be started with or without it."""
 
     kafka: Path
     unpacked: Path
@@ -40,7 +40,7 @@ class Stock:
 
     @property
     def with_overlay(self) -> str:
-        # what a person writes: export CLASSPATH="<folder>/overlay/*"
+        # what an operator sets: export CLASSPATH="<folder>/overlay/*"
         return run_class_classpath(self.kafka, f"{self.unpacked}/overlay/*")
 
     @property
@@ -60,13 +60,13 @@ def stock(tmp_path: Path) -> Stock:
         distribution.root / "libs", tmp_path / f"kafka_2.13-{distribution.manifest['kafka_version']}"
     )
     assert not list((kafka / "libs").glob("*rackgate*"))
-    # in a static configuration too, where a stock Kafka knows it as little
+    # in the static configuration, too, where stock Kafka does not know it either
     return Stock(kafka, unpacked, Pair(tmp_path, extra={RACKS: "1"}))
 
 
 @pytest.fixture
 def found() -> Iterator[dict[str, Any]]:
-    """Observations, kept for a reader."""
+    """Collect observations and write them to a file at the end."""
     seen: dict[str, Any] = {}
     yield seen
     FOUND.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def found() -> Iterator[dict[str, Any]]:
 
 
 def produce(pair: Pair, key: str, acks: str = "all") -> str:
-    """Produces a record; returns ``ok`` or the class of the exception."""
+    """Produce a record; return ``ok`` or the exception's class."""
     answers: list[Acknowledged | JavaError] = []
     with Producer(pair.bootstrap, {**ONE_ATTEMPT, "acks": acks}) as producer:
         producer.send("gated", key, "value", answers.append)
@@ -83,7 +83,7 @@ def produce(pair: Pair, key: str, acks: str = "all") -> str:
 
 
 def settled(pair: Pair) -> None:
-    """Waits until both replicas are in sync; a producer could meet a partition that has no leader yet before."""
+    """Wait until both replicas are in sync; before, a partition may have no leader yet."""
     with Admin(pair.bootstrap) as admin:
         wait_for(lambda: admin.in_sync("gated", (1, 2)), goal="both replicas in sync", timeout_s=60)
 
@@ -96,7 +96,7 @@ def keys(pair: Pair, tmp_path: Path, name: str) -> list[str]:
 
 
 def topic_config(stock: Stock) -> str:
-    """Return a stock tool's output about the topic's own configuration."""
+    """Return a stock tool's output about the topic's dynamic configuration."""
     arguments = ["java", "-cp", stock.without, "kafka.admin.ConfigCommand"]
     arguments += ["--bootstrap-server", stock.pair.bootstrap, "--describe", "--entity-type", "topics"]
     return run([*arguments, "--entity-name", "gated"], task="describe the topic")
@@ -107,7 +107,7 @@ def lines_at(pair: Pair, level: str) -> list[str]:
 
 
 def try_to_set_racks(pair: Pair, value: str) -> str:
-    """Set the topic's config; return ``ok`` or the cluster's error."""
+    """Set the topic's min.insync.racks; return ``ok`` or the cluster's error."""
     with Admin(pair.bootstrap) as admin:
         try:
             admin.set_topic_config("gated", RACKS, value)
@@ -126,13 +126,13 @@ def level(stock: Stock) -> Finalized:
 
 
 def snapshot_offsets(pair: Pair, node: int) -> list[int]:
-    """Metadata offsets at which the snapshots of a node end."""
+    """Return the metadata offsets at which a node's snapshots end."""
     folder = pair.data(node) / "__cluster_metadata-0"
     return [int(path.name.partition("-")[0]) for path in folder.glob("*-*.checkpoint")]
 
 
 def a_stock_node_fails(stock: Stock, node: int, reason: str) -> str:
-    """Start a node without the overlay, stop it when it has logged its error, and return that line."""
+    """Start a node without the overlay, stop it once it has logged its error, and return that line."""
     stock.pair.start(node, stock.without)
     lines = wait_for(
         lambda: [line for line in stock.pair.log(node).splitlines() if reason in line],
@@ -149,7 +149,7 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
     pair = stock.pair
     pair.format(stock.without)
 
-    # the overlay on a cluster that was formatted by a stock Kafka: nothing changes before the feature is upgraded
+    # The overlay on a cluster formatted by a stock Kafka changes nothing before the feature is upgraded.
     with pair.running(stock.with_overlay):
         assert level(stock).level == 0
         with Admin(pair.bootstrap) as admin:
@@ -160,7 +160,7 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
         assert f"upgrade --feature {ELR_FEATURE}=1 --feature {RACKS_FEATURE}=1" in refusal
         assert produce(pair, "before") == "ok"
 
-        # a node without the overlay stands in the way
+        # a node without the overlay prevents the upgrade
         pair.restart(2, stock.without)
         refused = set_level(stock, "upgrade", 1)
         found["upgrade with a stock broker"] = refused.about(RACKS_FEATURE)
@@ -178,7 +178,7 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
         assert produce(pair, "hidden", acks="1") == "ok"
         assert high_watermark(pair.bootstrap, "gated") == shown, "what is in one rack is not shown"
 
-        # a broker without the overlay is not let in
+        # a broker without the overlay cannot register
         pair.stop(2)
         line = a_stock_node_fails(stock, 2, "returned error UNSUPPORTED_VERSION")
         found["stock broker at level 1"] = line
@@ -186,14 +186,14 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
         wait_for(lambda: pair.serves(2), goal="the broker with the overlay", timeout_s=90)
         settled(pair)
 
-        # while a topic requires racks, the way back is closed, and the message names the topic
+        # while a topic requires racks, a downgrade is rejected with the topic's name
         refused = set_level(stock, "downgrade", 0)
         found["downgrade while R=2"] = refused.about(RACKS)
         assert refused.status != 0
         assert f"{RACKS_FEATURE} cannot be downgraded to 0 because {RACKS} is above 1 for topic gated" in refused.line
         assert level(stock).level == 1
 
-    # a controller without the overlay does not get beyond the record of the level
+    # a controller without the overlay fails at the feature level record
     line = a_stock_node_fails(stock, 1, "Tried to apply FeatureLevelRecord")
     found["stock controller at level 1"] = line
     assert RACKS_FEATURE in line
@@ -207,8 +207,8 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
         wait_for(lambda: level(stock).level == 0, goal="the downgraded feature", timeout_s=60)
         assert produce(pair, "at-0") == "ok"
 
-    # The record of level 1 is still in the metadata log, and a stock controller reads it until a snapshot has the level
-    # that came after. By default a controller writes one an hour after its last.
+    # The record of level 1 is still in the metadata log. A stock controller replays it until a snapshot has the later
+    # level. By default a controller writes a snapshot an hour after the last one.
     line = a_stock_node_fails(stock, 1, "Tried to apply FeatureLevelRecord")
     found["stock controller right after the downgrade"] = line
     pair.set("metadata.log.max.snapshot.interval.ms", "500")
@@ -221,23 +221,23 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
             timeout_s=60,
         )
 
-    # the overlay is gone
+    # without the overlay
     with pair.running(stock.without):
         settled(pair)
         assert produce(pair, "stock") == "ok", "a stock broker asks for no racks"
-        # the gate may have closed only after the first attempts
+        # the first attempts may have been acknowledged before the gate took effect
         assert [key for key in keys(pair, tmp_path, "stock") if key != "refused-1"] == [
             "before",
             "hidden",
             "at-0",
             "stock",
         ]
-        # 1 is what the topic was set to; a stock node drops it, and says so once
+        # the topic's value is 1, which a stock node ignores and logs once
         assert RACKS not in topic_config(stock)
         found["stock: lines at ERROR"] = lines_at(pair, "ERROR")
         assert not lines_at(pair, "ERROR")
 
-    # and on again
+    # with the overlay again
     with pair.running(stock.with_overlay):
         settled(pair)
         assert level(stock).level == 0

@@ -1,4 +1,4 @@
-"""The series applies cleanly to the published sources, and import and export right after each other change nothing."""
+"""The series applies cleanly to the published sources, and an import followed by an export changes nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Kafka's sources with the series as commits."""
     base = tmp_path_factory.mktemp("imported")
     fetched = Workspace.of(load()).root / "artifacts"
-    if fetched.exists():  # what is missing is fetched
+    if fetched.exists():  # fetch missing artifacts
         shutil.copytree(fetched, Workspace.of(load(), base).root / "artifacts", copy_function=os.symlink)
     share_repository(Workspace.of(load(), base))
     return builder.import_tree(base=base, quiet=True)
@@ -53,7 +53,7 @@ def test_import_and_export_of_the_series_change_nothing(tree: Path, tmp_path: Pa
     stored = files(paths.PATCH)
     assert files(folder) == stored
 
-    # it could have come out otherwise: a commit on top of it is a patch more
+    # control: one more commit yields one more patch
     (tree / "NOTICE.more").write_text("more\n")
     git(tree, "add", "NOTICE.more", task="add a file")
     git(tree, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "One more", task="commit")

@@ -1,4 +1,4 @@
-"""The whole build on a Kafka of two tiny modules, with Maven, and everything that can go wrong on the way."""
+"""The complete build, with Maven, of a fake Kafka with two tiny modules, and its failures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LIMITS = "alpha/src/main/java/p/Limits.java"
 
 @dataclass(frozen=True)
 class Fake:
-    """A recipe with its series, and a folder to build in whose store is filled."""
+    """Fake recipe with its series, and a workspace with a filled artifact store."""
 
     toml: Path
     base: Path
@@ -64,7 +64,7 @@ class Fake:
         return Distribution.load(self.root / "dist")
 
     def patch(self, name: str, text: str, subject: str, part: str = "gate") -> None:
-        """Adds a patch on top that gives the file ``name`` that content; ``part`` must not come before the last one."""
+        """Append a patch that sets the content of file ``name``; ``part`` must not precede the last patch's part."""
         plan = recipe.load(self.toml)
         tree = self.base / "author"
         if not tree.exists():
@@ -110,7 +110,7 @@ def make_fake(folder: Path) -> Fake:
     (folder / "helpers/h/deep").mkdir(parents=True)
     (folder / "helpers/h/Helper.java").write_text("package h;\n\nclass Helper { }\n")
     (folder / "helpers/h/deep/Agent.java").write_text("package h.deep;\n\npublic class Agent { }\n")
-    # outside of the package: compiled where it is used
+    # class outside the package, compiled where it is used
     (folder / "helpers/Loose.java").write_text("class Loose { Missing m; }\n")
     real = recipe.load()
     plugins = "".join(f'{name} = "{version}"\n' for name, version in real.plugins.items())
@@ -126,7 +126,7 @@ def make_fake(folder: Path) -> Fake:
 
 
 def with_patch(folder: Path) -> Fake:
-    """A fake with a patch that raises the limit."""
+    """Return a fake with a patch that raises the limit."""
     made = make_fake(folder)
     made.patch(LIMITS, SOURCES["alpha"]["p/Limits.java"].replace("MAX = 1", "MAX = 2"), "Raise the limit")
     return made
@@ -139,7 +139,7 @@ def fake(tmp_path: Path) -> Fake:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Fake:
-    """A fake that is built, for tests that change nothing of it."""
+    """Return a built fake, for tests that do not change it."""
     made = with_patch(tmp_path_factory.mktemp("built"))
     assert made.build().fresh
     return made
@@ -150,7 +150,7 @@ def overlay_of(distribution: Distribution) -> dict[str, list[str]]:
 
 
 def test_overlay_has_only_changed_and_affected_classes(built: Fake) -> None:
-    # Uses has the constant inlined, so it changed although its source did not.
+    # The constant is inlined in Uses, so its class changed although its source did not.
     assert overlay_of(built.load()) == {"alpha-rackgate.jar": ["p/Limits"], "beta-rackgate.jar": ["q/Uses"]}
     manifest = built.load().manifest
     assert manifest["changed_files"] == [LIMITS]
@@ -171,7 +171,7 @@ def test_two_builds_give_the_same_bytes(tmp_path: Path) -> None:
     for name in ("one", "two"):
         fake = make_fake(tmp_path / name)
         fake.patch(LIMITS, SOURCES["alpha"]["p/Limits.java"].replace("1", "2"), "Raise the limit")
-        # The date of the commit is part of the patch, so both get the same one.
+        # The commit date is part of the patch, so set the same date for both.
         patch = fake.toml.parent / "gate/0001-Raise-the-limit.patch"
         lines = patch.read_text().splitlines(keepends=True)
         patch.write_text(
@@ -225,7 +225,7 @@ def test_parts_and_opt_in_fixes_have_their_own_distributions(tmp_path: Path) -> 
     assert links == {"dist", *(f"dist-{label}" for label in built if label)}
     assert not fake.build(Selection(RAFT)).fresh
     assert not fake.build().fresh
-    # the tree has all of the series
+    # the tree contains the complete series
     tree = builder.import_tree(kafka_toml=fake.toml, base=fake.base, quiet=True)
     assert (tree / "alpha/src/main/java/p/Raft.java").exists()
     counts = [git.git(tree, "rev-list", "--count", f"published..{part}", task="count") for part in series.PARTS]
@@ -261,7 +261,7 @@ SCALAC = "org/scala-lang/scala-compiler/"
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """The goals of each run of Maven that was started; none is."""
+    """Record the goals of each Maven run instead of starting it."""
     runs: list[tuple[str, ...]] = []
 
     def start(_pom: Path, goals: tuple[str, ...], **_: object) -> None:
@@ -288,7 +288,7 @@ def test_a_changed_jar_of_maven_s_stops_the_build_before_maven_starts(
     assert "\n" not in str(caught.value)
     assert started == []
     assert not (fake.root / "cache").exists()
-    # what the error says to do
+    # the remedy that the error recommends
     (repository.root / name).unlink()
     with pytest.raises(RackgateError, match="Maven was started"):
         fake.build()
@@ -313,7 +313,7 @@ def test_a_file_without_a_pin_stops_the_build_before_maven_starts(fake: Fake, st
     manifest = fake.space.manifest
     dropped = next(name for name in read_pins(manifest) if name.startswith(PLUGIN) and name.endswith(".jar"))
     write_pins(manifest, {name: digest for name, digest in read_pins(manifest).items() if name != dropped})
-    # another manifest has another folder
+    # another manifest has its own folder
     repository = share_repository(fake.space)
     with pytest.raises(RackgateError, match="unpinned file: ") as caught:
         fake.build()
@@ -407,7 +407,7 @@ def test_a_damaged_distribution_is_built_again(fake: Fake) -> None:
 
 
 def test_helpers_are_compiled_against_the_overlay_into_a_separate_jar(fake: Fake) -> None:
-    # only the overlay has this class: the published jars of this Kafka are empty
+    # only the overlay has this class: this fake Kafka's published jars are empty
     helper = fake.toml.parent.parent / "helpers/h/Helper.java"
     helper.write_text("package h;\n\nclass Helper {\n    int max = p.Limits.MAX;\n}\n")
     fake.build()
@@ -467,7 +467,7 @@ def test_cached_jars_are_complete_or_absent(built: Fake) -> None:
 
 @pytest.mark.parametrize("moment", ["work/build-*/tree", "work/build-*/patched/pom.xml", "work/build-*/dist"])
 def test_sigkill_leaves_no_partial_build(fake: Fake, moment: str) -> None:
-    # A short moment can be missed; only a build that was killed in it says anything.
+    # A short phase can be missed; only a build killed during it is conclusive.
     for _ in range(10):
         if (fake.root / "cache").exists():
             shutil.rmtree(fake.root / "cache")

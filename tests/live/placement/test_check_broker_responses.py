@@ -29,7 +29,7 @@ from silent_brokers import dead
 pytestmark = pytest.mark.timeout(300)
 RACKS = {1: "[red]", 2: "[/x]", 3: "b\x1b[31m\n‮"}
 TOPICS: Mapping[str, Sequence[Sequence[int]]] = {"t": [(1, 2, 3), (2, 3, 1)], "a.b": [(2, 1)], "a_b": [(3, 1)]}
-# over the bound, for what ends a command: to close clients, and a machine that is busy
+# allowance beyond the timeout, for closing clients and for a busy machine
 SLACK_S = 6.0
 
 
@@ -53,7 +53,7 @@ def codes(seen: ClusterObservation) -> Mapping[str, str]:
 
 
 def of(name: str, answer: bytes) -> Odd:
-    """Answers one of the requests like this."""
+    """Return a handler that gives requests of one API this response."""
     return lambda asked, _: answer if asked == name else None
 
 
@@ -194,7 +194,7 @@ def test_a_refused_or_unknown_topic_is_unknown_and_a_deleted_one_left_out() -> N
             "a.b": True, "a_b": False, "t": False,
         }  # fmt: skip
         assert not plan_reassignment(seen.cluster).complete
-        # listed by one broker that knows it, described by one that is behind
+        # listed by a broker that knows the topic, described by one whose metadata is older
         cluster.odd = dict.fromkeys(RACKS, topic_error(cluster, 3))
         assert codes(look(cluster))["topic-unanswered"] == "unknown"
         gone = topic_error(cluster, 3)
@@ -245,7 +245,7 @@ def test_partitions_without_a_leader_and_brokers_without_a_rack() -> None:
 @pytest.mark.parametrize(
     ("source", "value", "own", "expected"),
     [
-        # the properties alone: R=1, whatever a broker reports
+        # set only in the properties: R=1, whatever a broker reports
         (4, "2", "2", (1, "default", 2, "error")),
         (3, "1", "2", (1, "cluster", 2, "error")),
         (3, "2", "2", (2, "cluster", 2, None)),
@@ -295,7 +295,7 @@ def test_the_metadata_is_the_only_source_of_r(
 @given(st.binary(max_size=40), st.sampled_from(["DescribeConfigs", "DescribeQuorum", "ListPartitionReassignments"]))
 def test_arbitrary_bytes_do_not_prevent_a_report(small: FakeCluster, answer: bytes, name: str) -> None:
     small.odd = {1: of(name, answer)}
-    # that of another number of bytes is waited for
+    # if the bytes announce a longer response, the client waits for the rest until its timeout
     found = codes(look(small, timeout_s=2.0))
     assert "broker-silent" in found or name != "DescribeConfigs"
 

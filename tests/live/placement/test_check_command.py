@@ -1,4 +1,4 @@
-"""``rackgate check`` on brokers in three racks: its report, and its plan, executed by Kafka's own tool."""
+"""``rackgate check`` on brokers in three racks: its report, and its reassignment plan, executed by Kafka's own tool."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 
 
 def found(bootstrap: str, *more: str) -> tuple[int, dict[str, Any], set[tuple[str, str]]]:
-    """Exit status, the JSON, and the codes of findings above notices with what they are about."""
+    """Run ``rackgate check``; return exit status, JSON, and code and subject of each finding above a notice."""
     done = check(bootstrap, "--json", *more)
     assert done.stdout, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
@@ -41,7 +41,7 @@ def classpath() -> str:
 
 @pytest.fixture(scope="module")
 def patched(classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    """Brokers in racks a, a, b, c with topics that are placed well, badly and so that one rack is enough."""
+    """Run brokers in racks a, a, b, c, with well and badly placed topics, and one for which one rack is enough."""
     brokers = Brokers(tmp_path_factory.mktemp("patched"), {1: "a", 2: "a", 3: "b", 4: "c"}, controller=1)
     brokers.format(classpath)
     with brokers.running(classpath):
@@ -143,7 +143,7 @@ def test_a_silent_broker_is_unknown(patched: Brokers) -> None:
 
 def test_a_stock_broker_among_patched_ones_is_reported(classpath: str, tmp_path: Path) -> None:
     stock = Distribution.load().classpath(overlay=False)
-    # a stock broker can't register while the feature is on, so it is off
+    # the feature is disabled, since a stock broker cannot register while it is enabled
     brokers = Brokers(tmp_path, {1: "a", 2: "b", 3: "c"}, controller=1, extra={RACKS: "2"})
     brokers.format(classpath, "--feature", f"{RACKS_FEATURE}=0")
     with brokers.running(classpath), Admin(brokers.bootstrap) as admin:

@@ -24,7 +24,7 @@ NAMES = [f"topic-{number:03}" for number in range(TOPICS)]
 
 
 def whole(asker: MetadataClient) -> bool:
-    """Whether a broker itself knows all partitions, with all replicas in sync."""
+    """Return whether a broker's own metadata has all partitions, with all replicas in sync."""
     metadata = asker.query_or_none(NAMES, 30.0)
     partitions = metadata.partitions.values() if metadata else ()
     return len(partitions) == TOPICS * PARTITIONS and all(len(one.isr) == 2 for one in partitions)
@@ -40,7 +40,7 @@ def test_10000_partitions_take_10_s_and_500_mb_at_most(tmp_path: Path) -> None:
             wait_for(partial(unfenced, admin, 4), goal="four brokers", timeout_s=120)
             for name in NAMES:
                 admin.create_topic(name, placed, {"min.insync.replicas": "2", "min.insync.racks": "2"})
-        # one that is behind may be asked
+        # wait for each broker, since the check may query any of them
         for broker in RACKS:
             asker = MetadataClient(brokers.address(broker), each_s=30.0)
             wait_for(partial(whole, asker), goal=f"all of it on broker {broker}", timeout_s=600, interval_s=2)

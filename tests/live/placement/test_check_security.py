@@ -24,11 +24,11 @@ TIMEOUT_S, SLACK_S = 6.0, 10.0
 
 @dataclass(frozen=True)
 class Secured:
-    """A broker with a plain listener, one with SASL and one with TLS, of a certificate for ``localhost`` alone.
+    """Broker with a plaintext, a SASL and a TLS listener; the certificate is only for ``localhost``.
 
     Attributes:
-        ports: of listeners, by ``plain``, ``sasl`` and ``tls``.
-        folder: for files of clients; its ``ca.pem`` has the certificate.
+        ports: ports of the listeners ``plain``, ``sasl`` and ``tls``.
+        folder: folder for client files; its ``ca.pem`` has the certificate.
     """
 
     ports: dict[str, int]

@@ -23,7 +23,7 @@ long:
 	@sleep {{mark}} &
 	sleep {{mark}}
 """
-# what runs here may be contained itself: then recipes have no namespace of their own
+# this test may itself run contained; recipes then get no namespace of their own
 OWN = {name: value for name, value in os.environ.items() if name != "RACKGATE_CONTAINED"}
 
 
@@ -34,7 +34,7 @@ def makefile(folder: Path, mark: str) -> Path:
 
 
 def sleepers(mark: str) -> list[str]:
-    """Processes that a recipe began, whatever namespace they are in."""
+    """Return the processes that a recipe started, in any namespace."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -1,4 +1,4 @@
-"""Placement of new topics, compared with Kafka's own class."""
+"""The simulation's placement of new topics equals that of Kafka's own class."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ SHAPES = [(2, 2, 1), (1, 1, 1), (4, 3, 3), (5, 1), (3,), (2, 2, 2, 2)]
 
 
 def numbered(sizes: tuple[int, ...]) -> list[list[int]]:
-    """Brokers of each rack, numbered through."""
+    """Return the broker ids of each rack, numbered consecutively."""
     numbers = iter(range(sum(sizes)))
     return [[next(numbers) for _ in range(size)] for size in sizes]
 
 
 @pytest.fixture(scope="module")
 def kafka() -> Any:
-    """Kafka's placer in this process."""
-    # the JVM that the project's own clients live in, with its class path: a process has one
+    """Return Kafka's placer, loaded in this process."""
+    # a process has only one JVM: use the one of the project's clients, with its class path
     InProcess().make("java.util.Properties", {})
     placing = jpype.JPackage("org").apache.kafka.metadata.placement
     optional, array_list = jpype.JClass("java.util.Optional"), jpype.JClass("java.util.ArrayList")
@@ -34,7 +34,7 @@ def kafka() -> Any:
         def __init__(self, racks: list[list[int]]) -> None:
             self.brokers = array_list()
             for number, rack in enumerate(racks):
-                # single letters: in a HashMap of at most 12 they are in the order of the alphabet, as sorted
+                # rack names of one letter, which a HashMap of at most 12 entries iterates in alphabetical order
                 name = optional.of(jpype.JString("abcdefghijkl"[number]))
                 for broker in rack:
                     self.brokers.add(placing.UsableBroker(broker, name, False))
@@ -63,7 +63,7 @@ def kafka() -> Any:
 @pytest.mark.parametrize("sizes", SHAPES)
 @pytest.mark.parametrize("seed", [0, 1290])
 def test_placement_equals_that_of_kafka(kafka: Any, sizes: tuple[int, ...], seed: int) -> None:
-    """Three topics with the same random numbers; the first is long enough for all to be shuffled several times."""
+    """Three topics with the same random numbers; the first is long enough for several reshuffles."""
     racks = numbered(sizes)
     for replicas in range(1, min(5, sum(sizes)) + 1):
         random = JavaRandom(seed)
@@ -83,7 +83,7 @@ def test_racks_are_spread_as_evenly_as_they_have_brokers(sizes: list[int], repli
         number = Counter(rack_of[broker] for broker in one)
         for rack, size in enumerate(sizes):
             for other in range(len(sizes)):
-                # no rack has two more than a rack with a broker left
+                # no rack has two more replicas than a rack with an unused broker
                 assert number[other] <= number[rack] + 1 or number[rack] == size
 
 
@@ -96,7 +96,7 @@ def test_brokers_get_similar_numbers_of_replicas() -> None:
     assert min(everywhere.values()) > 0.8 * 300
     assert max(leads.values()) < 1.5 * 100
     assert min(leads.values()) > 0.5 * 100
-    # many sets of brokers, so that few partitions share all of theirs
+    # many broker sets, so that few partitions share all their brokers
     assert len({frozenset(one) for one in placed}) > 5000
 
 

@@ -19,13 +19,13 @@ UNIT_S = {"min": 60.0, "h": 3600.0}
 
 
 def rows() -> list[tuple[str, ...]]:
-    """Racks, M, R, refused and lost, of each row of the table."""
+    """Parse each row of the table: racks, M, R, rejected and lost."""
     text = (paths.REPO / "kip" / "model.md").read_text(encoding="utf-8")
     return ROW.findall(text.partition("\n### What the defaults come to\n")[2].partition("\n### ")[0])
 
 
 def as_told(stated: str, figure: dict[str, Any], unit: float) -> bool:
-    """Whether the numbers of a cell are those of a figure, to as many digits; a lone 0 has no interval."""
+    """Return whether a cell's numbers equal a figure, at the cell's precision; a 0 alone has no interval."""
     cells = re.findall(r"\d+(?:\.\d+)?", stated.replace("1,000", ""))
     digits = [len(cell.partition(".")[2]) for cell in cells]
     found = (figure[key] / unit for key in ("value", "low", "high")[: len(cells)])

@@ -1,4 +1,4 @@
-"""The simulation against the exact model, closed forms and itself, on Spark too."""
+"""The simulation against the exact model, closed forms and itself, also on Spark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def of(found: Sequence[ReplicationResult], setting: int, column: int) -> np.ndar
 
 
 def agrees(values: np.ndarray[Any, np.dtype[np.float64]], expected: float, what: str) -> None:
-    """Within four standard errors, and these are small enough to tell."""
+    """Check that the mean is within four standard errors of the expected value, and that these are small enough."""
     error = float(values.std(ddof=1)) / math.sqrt(len(values))
     assert abs(float(values.mean()) - expected) <= 4 * error + 1e-12, (
         f"{what}: {values.mean()} +- {error}, not {expected}"
@@ -38,12 +38,12 @@ def agrees(values: np.ndarray[Any, np.dtype[np.float64]], expected: float, what:
 
 # The exact model and closed forms.
 
-# Brokers fail 60 times a year for 20 h and racks 12 times for 30 h, or the like: what is rare is seen.
+# Brokers fail about 60 times a year for 20 h and racks 12 times for 30 h, so that rare events occur.
 BROKER, RACK = (60.0, 20.0), (12.0, 30.0)
 
 
 def share_away(often: float, hours: float) -> float:
-    """Overlapping arrivals: in steady state none is present with probability exp(-rate · mean)."""
+    """Share of time with an outage: by M/G/∞, none is present in steady state with probability exp(-rate · mean)."""
     return -math.expm1(-often * hours * 3600 / YEAR_S)
 
 
@@ -62,7 +62,7 @@ def test_shares_of_time_are_those_of_the_exact_model(where: str) -> None:
         if exact.refused.racks:
             agrees(of(found, number, Status.RACKS), exact.refused.racks, f"{where} {text} racks")
         if exact.one_rack_alone:
-            # the exact model has no wait for a holder, in which nothing is acknowledged
+            # the exact model lacks the wait for a holder of all records, during which no write is acknowledged
             wait = of(found, number, Status.NO_CANDIDATE)
             alone = of(found, number, ALONE)
             assert wait.mean() <= 0.02
@@ -73,9 +73,10 @@ def test_shares_of_time_are_those_of_the_exact_model(where: str) -> None:
 
 @pytest.mark.parametrize("window_h", [24.0, 240.0])
 def test_losses_of_two_copies_are_those_of_the_closed_form(window_h: float) -> None:
-    """Both disks of a, b: one is lost, and the other within the time of the copy.
+    """Loss of both disks of replicas in racks a, b: the second fails while the first is being copied.
 
-    An alternating renewal process: all is well for 1 / 2d, then the window, which the second loss cuts short.
+    An alternating renewal process: both disks are intact for a mean of 1 / 2d; then follows the copy window, which the
+    second loss cuts short.
     """
     d = 4.0
     given = {"disk_loss": f"{d}x1ms", "copy": f"{window_h}h"}
@@ -85,10 +86,10 @@ def test_losses_of_two_copies_are_those_of_the_closed_form(window_h: float) -> N
     second = -math.expm1(-d * window)
     expected = second / (1 / (2 * d) + second / d)
     lost = np.array([one.lost.sum() / 10.0 for one in found if one.setting == 0])
-    # after a loss the other disk is copied anew from the first that is back; that is another window
+    # after a loss of both, the second disk is copied from the first to return, which is another window
     agrees(lost, expected, "both")
     assert sum(one.lost[Cause.BROKERS] for one in found) == sum(one.lost.sum() for one in found)
-    # with M=2 nothing is acknowledged in the window, and the first disk's successor is not trusted: the same is lost
+    # With M=2 no write is acknowledged in the window, and the replaced first disk may not lead: the losses are equal.
     both = [sum(one.lost.sum() for one in found if one.setting == setting) for setting in (0, 1)]
     assert both[1] == pytest.approx(both[0], rel=0.3)
 
@@ -101,7 +102,7 @@ def test_one_copy_is_lost_with_its_disk() -> None:
 
 
 def test_destroyed_rack_loses_records_that_only_it_has_and_r_prevents_it() -> None:
-    """With rack b away and M=2, R=1, what rack a acknowledges is lost with it; with R=2 nothing is."""
+    """While rack b is unavailable, M=2, R=1 lets rack a acknowledge records that are lost with it; R=2 does not."""
     given = {"rack_outage": "20x40h", "rack_loss": "3x1h", "copy": "1h"}
     one = made(
         "a:2,b:1",
@@ -114,10 +115,10 @@ def test_destroyed_rack_loses_records_that_only_it_has_and_r_prevents_it() -> No
     found = run_replications(one, range(40))
     lost = np.array([sum(each.lost for each in found if each.setting == setting) for setting in range(3)])
     assert lost[0].sum() > 100
-    # both racks at a time are destroyed now and then: that no setting outlives
+    # both racks are sometimes destroyed at the same time, which no setting survives
     assert lost[1, Cause.ONE_RACK] == 0 < lost[0, Cause.ONE_RACK]
     assert lost[1].sum() < lost[0].sum() / 5
-    # stock ELR forgets the holder, whatever the gate is
+    # stock ELR forgets the holder of all records, with or without the gate
     assert lost[2, Cause.FORGOTTEN] + lost[2, Cause.ONE_RACK] > 50
 
 
@@ -125,15 +126,15 @@ def test_an_operator_lowers_r_after_the_reaction_time() -> None:
     given = {"rack_outage": "6x10h"}
     one = made("a:2,b:1", ["2,2", "2,2,lower=2h"], placement_text="a,a,b", partitions=1, fault_options=given, years=8.0)
     found = run_replications(one, range(25))
-    # of an exponential time T with mean h: E[min(T, r)] = h (1 - exp(-r / h)), so the rest of it is taken
+    # For an outage of exponential duration T with mean h, E[min(T, r)] = h (1 - exp(-r / h)); the rest is accepted.
     refused = [of(found, setting, Status.RACKS).mean() for setting in (0, 1)]
     assert refused[1] / refused[0] == pytest.approx(-math.expm1(-2 / 10), rel=0.15)
     assert of(found, 0, LOWERED).max() == 0.0
-    # until two hours after all is well again
+    # R stays lowered until two hours after the recovery
     assert of(found, 1, LOWERED).mean() > refused[0] - refused[1]
 
 
-# The machinery.
+# Implementation.
 
 BUSY = {"broker_failure": "8x4h", "broker_restart": "6x5m", "lag": "6x10m", "disk_loss": "1x20h",
     "rack_outage": "4x5h", "rack_loss": "1x20h", "power_share": "0.3", "burst_share": "0.4", "session": "9s",
@@ -142,7 +143,7 @@ SETTINGS = ("2,1", "2,2", "3,1", "2,2,lower=30m", "2,2,elr=replicas", "1,1,elr=o
 
 
 def one_by_one(one: SimulationPlan, number: int) -> list[tuple[np.ndarray[Any, np.dtype[np.float64]], float]]:
-    """Each partition as a cluster of its own, on the same history: nothing is shared that might be shared wrongly."""
+    """Simulate each partition as a separate cluster with the same history, so that partitions share no state."""
     where = replica_layout(one)
     found = []
     for replicas in where.replicas.tolist():
@@ -158,7 +159,7 @@ def one_by_one(one: SimulationPlan, number: int) -> list[tuple[np.ndarray[Any, n
 def test_partitions_together_equal_single_partitions(racks: str) -> None:
     given = BUSY | {"disk_loss": "4x60h", "rack_loss": "3x20h"}
     one = made(racks, SETTINGS, rf=3, partitions=14, topics=2, fault_options=given, years=1.0)
-    # one in which records are lost
+    # a run in which records are lost
     every = ((number, run_replications(one, [number])) for number in range(100))
     number, together = next((number, found) for number, found in every if sum(each.lost.sum() for each in found))
     for setting, (shares, lost) in enumerate(one_by_one(one, number)):
@@ -188,7 +189,7 @@ def test_nothing_happens_where_nothing_fails() -> None:
     for found in run_replications(one, [0]):
         taken = found.setting < 2
         assert found.shares[Status.ACCEPTED] == float(taken)
-        # three racks of two can't be had
+        # there are only two racks, so R=3 cannot be met
         assert found.shares[Status.RACKS] == float(not taken)
         assert found.shares[ALONE] == 0.0
 
@@ -225,7 +226,7 @@ def test_the_code_for_executors_has_what_they_import(tmp_path: Any) -> None:
 
 
 def same(found: Sequence[ReplicationResult], expected: Sequence[ReplicationResult]) -> None:
-    """To the last bit, in whatever order."""
+    """Check that results are bit-identical, in any order."""
     ordered = sorted(found, key=lambda each: (each.replication, each.setting))
     assert len(ordered) == len(expected)
     for each, other in zip(ordered, expected, strict=True):
@@ -247,7 +248,7 @@ def test_spark_gives_the_same_results() -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_results_do_not_depend_on_tasks_and_executors() -> None:
-    """A master with two workers gets its code from the driver alone."""
+    """Also on a master with two workers, which get the code only from the driver."""
     one = made("a:2,b:2,c:1", ["2,1", "2,2"], partitions=10, fault_options=BUSY)
     expected = run_replications(one, range(7))
     for slices in (1, 7):

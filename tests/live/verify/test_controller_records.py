@@ -1,4 +1,4 @@
-"""Where racks are not required, the patched controller writes what one with the fixes alone writes, byte for byte."""
+"""Without required racks, the patched controller writes the same bytes as one that has only the fixes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pyhooks.patchset.distribution import Distribution
 
 FIRST_SEED, SEEDS, STEPS = 1, 20, 150
 FEATURE = "FeatureLevelRecord(name='min.insync.racks.version', featureLevel=1)"
-# The controller keeps a value of the cluster, 1 included, while racks are enforced.
+# While racks are enforced, the controller keeps an explicit cluster value, even if it is 1.
 CLUSTER_VALUE = "ConfigRecord(resourceType=4, resourceName='', name='min.insync.racks', value='1')"
 ELR_MEMBERS = "eligibleLeaderReplicas=["
 Run = Callable[[ControllerConfig], tuple[ScriptEvent, ...]]
@@ -30,21 +30,21 @@ Run = Callable[[ControllerConfig], tuple[ScriptEvent, ...]]
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[Run]:
-    """Runs all scripts on an arm, once."""
+    """Run all scripts on an arm; cached."""
     with compiled_script(Distribution.load()) as made:
         yield cache(lambda arm: made.run(arm, first_seed=FIRST_SEED, seeds=SEEDS, steps=STEPS))
 
 
 def fixes_alone(elr_level: int) -> ControllerConfig:
-    """Published classes with the fixes that are built in, and nothing else."""
+    """The published classes with only the fixes."""
     return ControllerConfig(overlay=False, racks_level=None, elr_level=elr_level)
 
 
 def without_the_feature(steps: tuple[ScriptEvent, ...]) -> tuple[ScriptEvent, ...]:
-    """The steps without the records of the feature, which must be where racks begin to be enforced, and nowhere else.
+    """Remove the feature's records from the events; they may occur only where racks begin to be enforced.
 
-    Its own level is written once a script, at its bootstrap, and the cluster's value when ELR is enabled beside it. The
-    script's bootstrap leaves out what the controller adds there.
+    The feature's level is written once per script, at bootstrap, and the cluster's value when ELR is enabled as well.
+    The script's bootstrap omits what the controller would add there.
     """
     own = [step for step in steps for record in step.records if record.text == FEATURE]
     assert [(step.seed, step.number, step.name) for step in own] == [
@@ -52,7 +52,7 @@ def without_the_feature(steps: tuple[ScriptEvent, ...]) -> tuple[ScriptEvent, ..
     ]
     values = [step for step in steps if any(record.text == CLUSTER_VALUE for record in step.records)]
     assert {step.name for step in values} <= {"enable ELR"}
-    # it stays when ELR is disabled, and is not written again
+    # the value stays when ELR is disabled, and is not written again
     assert len({step.seed for step in values}) == len(values)
     added = (FEATURE, CLUSTER_VALUE)
     return tuple(replace(step, records=tuple(r for r in step.records if r.text not in added)) for step in steps)
@@ -71,7 +71,7 @@ def test_with_one_rack_required_only_the_records_of_the_feature_are_added(run: R
 
 
 def test_with_two_racks_required_replicas_become_eligible_that_stock_forgets(run: Run) -> None:
-    """The control: the comparison can fail, and fails where it must."""
+    """Control: the comparison can fail, and fails exactly where expected."""
     theirs, ours = (
         run(fixes_alone(1)),
         without_the_feature(run(ControllerConfig(overlay=True, racks_level=1, min_insync_racks=2))),
@@ -80,7 +80,7 @@ def test_with_two_racks_required_replicas_become_eligible_that_stock_forgets(run
     for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
         sides = [tuple(without_configs(step) for step in steps if step.seed == seed) for steps in (theirs, ours)]
         differences.append(first_difference(*sides))
-    # a few scripts soon disable ELR, when there is no topic yet that would forbid it
+    # a few scripts disable ELR early, before there is a topic that forbids this
     assert sum(map(bool, differences)) >= SEEDS // 2, differences
     sides_said = [said.partition(" against ")[::2] for said in differences]
     only_ours = [pair for pair in sides_said if [ELR_MEMBERS in side for side in pair] == [False, True]]
@@ -88,7 +88,7 @@ def test_with_two_racks_required_replicas_become_eligible_that_stock_forgets(run
 
 
 def without_configs(step: ScriptEvent) -> ScriptEvent:
-    """The step without what a config that is set for a topic brings along."""
+    """Return the event without its config records and records that clear an ELR."""
     own = ("ConfigRecord", "ClearElrRecord")
     return replace(step, records=tuple(record for record in step.records if record.kind not in own))
 

@@ -1,4 +1,4 @@
-"""Mutants of a Kafka of two classes, compiled and run in a JVM."""
+"""Mutants of a fake Kafka of two classes, compiled and run in a JVM."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_surface_of_a_class(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MutantRunner]:
-    """A Kafka of two classes with one test class."""
+    """Build a fake Kafka of two classes with one test class."""
     root = tmp_path_factory.mktemp("bench")
     real = recipe.load()
     running = real.with_role("testrun")

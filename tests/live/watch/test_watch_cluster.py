@@ -1,4 +1,4 @@
-"""The watch against real brokers in racks a, a, b on loopback: one is stopped, one is paused."""
+"""The watch on real brokers in racks a, a, b on loopback, one of which is stopped and one paused."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def brokers(classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 class Eye:
-    """Looks again and again, as the command does."""
+    """Observer that takes observations repeatedly, as the command does."""
 
     def __init__(self, collector: Collector) -> None:
         self.collector = collector
@@ -88,7 +88,7 @@ def of(shown: Snapshot, topic: str) -> PartitionSummary:
 
 
 def racks(shown: Snapshot, topic: str) -> tuple[int | None, int | None, int | None]:
-    """Required racks, racks of the ISR, and the leader's count."""
+    """Return required racks, racks of the ISR, and the leader's own count of racks."""
     one = of(shown, topic)
     return one.min_racks, one.isr_racks, one.leader_isr_racks
 
@@ -99,7 +99,7 @@ def states(shown: Snapshot) -> dict[int, str]:
 
 @contextmanager
 def sending(bootstrap: str, topic: str, number: int) -> Iterator[Producer]:
-    """Writes records with acks=all, again and again within the block; what happens to them is for the watch to see."""
+    """Produce records with acks=all repeatedly during the block; their outcomes are ignored."""
     config: dict[str, Any] = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 2}
     producer = Producer(config | {"retry.backoff.ms": 50, "retry.backoff.max.ms": 50})
     for index in range(number):
@@ -127,7 +127,7 @@ def test_a_broker_is_paused_and_one_is_stopped(brokers: Brokers, classpath: str)
         assert (shown.racks, states(shown)) == (("a", "b"), {1: "up", 2: "up", 3: "up"})
         with sending(brokers.bootstrap, "free", 500) as producer:
             assert producer.flush(60) == 0
-        # a rate is over the time between two looks, however short it was
+        # a rate is computed over the time between two observations, even if it is short
         shown = eye.until(
             lambda now: (
                 of(now, "free").log_end == 500 == of(now, "free").watermark.offset and not now.observation.problems
@@ -139,7 +139,7 @@ def test_a_broker_is_paused_and_one_is_stopped(brokers: Brokers, classpath: str)
         brokers.pause(2)
         try:
             shown = eye.until(lambda now: states(now)[2] in ("mute", "gone"), "broker 2 to fall silent")
-            # the others are seen as before
+            # the other brokers are observed as before
             assert (states(shown)[1], states(shown)[3], of(shown, "gated").observed.leader) == ("up", "up", 1)
             shown = eye.until(lambda now: of(now, "second").observed.leader == 1, "another leader")
             assert any("broker-2: no metrics within" in text for text in shown.observation.problems)
@@ -165,7 +165,7 @@ def test_a_broker_is_paused_and_one_is_stopped(brokers: Brokers, classpath: str)
         assert of(shown, "free").verdict == "rack a alone acks"
         brokers.start(3, classpath)
         eye.until(lambda now: set(states(now).values()) == {"up"} and of(now, "gated").level == "ok", "all as before")
-        # nothing waits for a dead broker, which would be in each of the many looks while one was
+        # no observation waits for a dead broker
         assert sorted(eye.took_s)[-3] < QUERY_S
 
 
@@ -219,7 +219,7 @@ def test_the_command_in_a_pipe(brokers: Brokers) -> None:
         check=True,
         timeout=60,
     ).stdout.splitlines()
-    # fewer on a machine that is busy
+    # fewer samples on a busy machine
     assert 1 <= len(lines) <= 3
     snapshots = [json.loads(line) for line in lines]
     assert snapshots[-1]["counts"]["ok"] == 3
@@ -240,7 +240,7 @@ def test_the_command_in_a_pipe(brokers: Brokers) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_terminal_is_restored_at_once(brokers: Brokers, number: signal.Signals) -> None:
     master, slave = pty.openpty()
-    # a shell's background commands, and all below them, ignore SIGINT
+    # a shell's background commands and their children ignore SIGINT
     heeds = ("env", "--default-signal=INT,TERM")
     command = [*DIES_WITH_PARENT, *heeds, *WATCH, "--bootstrap", brokers.bootstrap, "--interval", "500ms"]
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}
@@ -252,7 +252,7 @@ def test_a_terminal_is_restored_at_once(brokers: Brokers, number: signal.Signals
                 text += os.read(master, 65536)
             running.send_signal(number)
             begun = time.monotonic()
-            # a terminal goes on to show what is written; else it would be full and the program wait for it
+            # Keep reading, as a terminal does; otherwise its buffer would fill up and block the program.
             while running.poll() is None and time.monotonic() - begun < 30:
                 if select.select([master], [], [], 0.05)[0]:
                     with suppress(OSError):
@@ -265,7 +265,7 @@ def test_a_terminal_is_restored_at_once(brokers: Brokers, number: signal.Signals
         while part := os.read(master, 65536):
             text += part
     except OSError:
-        # the other end of a terminal that is gone
+        # the other end of a closed terminal
         pass
     os.close(master)
     assert text.index(b"\x1b[?1049h") < text.index(b"gated-0") < text.rindex(b"\x1b[?1049l")

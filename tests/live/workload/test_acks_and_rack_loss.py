@@ -21,15 +21,15 @@ TOPIC = "two-racks"
 LEADER, OTHER, CONTROLLER = 1, 2, 100
 RACKS = {LEADER: "a", OTHER: "b"}
 BOTH = (LEADER, OTHER)
-# acks=0 is told nothing, so a later record with acks=1 shows that the leader has taken what came before
+# acks=0 gets no response, so a later record with acks=1 shows that the leader has appended the earlier ones
 ONE_ATTEMPT = {"retries": "0", "enable.idempotence": "false", "linger.ms": "0"}
 
 
 def write(bootstrap: str, acks: str, value: bytes) -> int:
-    """Writes a record in a single attempt and returns its offset, -1 with acks=0.
+    """Produce a record in a single attempt and return its offset, -1 with acks=0.
 
     Raises:
-        JavaError: it was refused.
+        JavaError: the record was rejected.
     """
     with Producer(bootstrap, {"acks": acks, **ONE_ATTEMPT}) as producer:
         sent = producer.send_batch(TOPIC, [value], partitions=0).result(60)
@@ -39,7 +39,7 @@ def write(bootstrap: str, acks: str, value: bytes) -> int:
 
 
 def shown(bootstrap: str) -> list[bytes]:
-    """The values of all records that consumers can see."""
+    """Return the values of all records visible to consumers."""
     with open_consumer(bootstrap) as consumer:
         _, high = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=REQUEST_S)
         consumer.assign([TopicPartition(TOPIC, 0, 0)])
@@ -55,10 +55,10 @@ def shown(bootstrap: str) -> list[bytes]:
 
 
 def outage(brokers: Brokers, name: str) -> list[bytes]:
-    """Rack b stops; the leader takes a record with acks=0 and one with acks=1, refuses acks=all, and shows none.
+    """Stop rack b; the leader appends records with acks=0 and acks=1, rejects acks=all, and none becomes visible.
 
     Returns:
-        What is to be shown when rack b is back.
+        The values expected to be visible once rack b is back.
     """
     before = shown(brokers.bootstrap)
     brokers.stop(OTHER)
@@ -67,7 +67,7 @@ def outage(brokers: Brokers, name: str) -> list[bytes]:
         wait_for(partial(admin.in_sync, TOPIC, (LEADER,)), goal="an ISR of one", timeout_s=60)
     taken = [f"{name}, acks={acks}".encode() for acks in (0, 1)]
     assert write(first, "0", taken[0]) == -1
-    # one offset further than the next, so that of acks=0 is in the log
+    # the offset shows that the record with acks=0 is in the log
     assert write(first, "1", taken[1]) == len(before) + 1
     with pytest.raises(JavaError, match=r"errors\.NotEnoughRacksException"):
         write(first, "all", b"never")
@@ -81,7 +81,7 @@ def starts(brokers: Brokers, node: int, classpath: str) -> None:
 
 
 def settled(brokers: Brokers, leader: int) -> None:
-    """Wait until both are in sync again; return the leader."""
+    """Wait until both replicas are in sync again, and check which one leads."""
     with Admin(brokers.address(leader)) as admin:
         known = wait_for(partial(admin.in_sync, TOPIC, BOTH), goal="both in sync", timeout_s=90)
         assert known.leader == leader
@@ -97,13 +97,13 @@ def test_what_one_rack_took_is_shown_after_the_heal_and_lost_with_the_rack(tmp_p
             wait_for(partial(admin.in_sync, TOPIC, BOTH), goal="both in sync", timeout_s=60)
         assert write(brokers.bootstrap, "all", b"in both racks") == 0
 
-        # the other rack comes back: nothing is lost
+        # the other rack returns: no record is lost
         healed = outage(brokers, "healed")
         starts(brokers, OTHER, classpath)
         settled(brokers, LEADER)
         wait_for(lambda: shown(brokers.bootstrap) == healed, goal="what the leader took to be shown", timeout_s=30)
 
-        # the rack that took it is destroyed meanwhile: what was acknowledged to acks=1 is gone, the rest is there
+        # the leader's rack is destroyed before: only the records that it alone had are lost
         outage(brokers, "destroyed")
         brokers.kill(LEADER)
         brokers.wipe(LEADER)

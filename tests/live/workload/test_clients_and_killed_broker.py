@@ -1,4 +1,4 @@
-"""Every client in every mode on stock brokers, one of which is killed: all checkers pass."""
+"""Every client in every mode on stock brokers, of which one is killed: all checkers pass."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ KILLED = 2
 PARTITIONS = 3
 RATE = 40
 BASE_S = 90.0
-# as long as a client of each kind needs to come up on a busy machine
+# start-up time of a client of each kind on a busy machine
 START_S = 120.0
 SMALL = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.num.partitions": "3",
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
-    # the controller notices sooner that the broker is gone
+    # the controller fences the killed broker sooner
     "broker.session.timeout.ms": "9000",
     "broker.heartbeat.interval.ms": "500",
 }
@@ -48,7 +48,7 @@ SMALL = {
 
 @dataclass(frozen=True)
 class Load:
-    """One producer: its client and mode; the topic is named after both."""
+    """A producer's client and mode; its topic is named after both."""
 
     client: str
     mode: str
@@ -60,12 +60,12 @@ class Load:
     def arguments(self, bootstrap: str) -> list[str]:
         more = ["--abort-share", "0.2", "--txn-records", "10"] if self.mode == "transactional" else []
         arguments = ["--bootstrap", bootstrap, "--topics", self.topic, "--client", self.client, "--mode", self.mode]
-        # a record may wait until the controller has noticed, but not longer
+        # a record may wait until the controller has fenced the broker, but not longer
         return [*arguments, "--rate", str(RATE), "--seconds", str(3 * BASE_S), "--timeout-ms", "20000", *more]
 
 
 class LatestAttempts:
-    """Time at which the latest attempt of each topic was sent; reads only what was added to the history since."""
+    """Send time of each topic's latest attempt; each call reads only the events added to the history since the last."""
 
     def __init__(self, history: History) -> None:
         self._path = history.path
@@ -74,12 +74,12 @@ class LatestAttempts:
         self._acked_ns: dict[str, int] = {}
 
     def attempted(self, topic: str, after_ns: int) -> bool:
-        """Whether a record of the topic was sent after that time, however it ended."""
+        """Return whether a record of the topic was sent after a time, with any outcome."""
         self._update()
         return self._sent_ns.get(topic, 0) > after_ns
 
     def all_acked(self, topics: Sequence[str], after_ns: int) -> bool:
-        """Whether each topic has an acknowledged record that was sent after that time."""
+        """Return whether each topic has an acknowledged record that was sent after a time."""
         self._update()
         return all(self._acked_ns.get(topic, 0) > after_ns for topic in topics)
 
@@ -89,7 +89,7 @@ class LatestAttempts:
         with self._path.open("rb") as file:
             file.seek(self._read)
             text = file.read()
-        # the rest is being written
+        # the last line is still being written
         whole = text[: text.rfind(b"\n") + 1]
         self._read += len(whole)
         for event in map(Event.parse, filter(None, whole.decode().split("\n"))):
@@ -110,7 +110,7 @@ def connects(address: str) -> bool:
 
 
 def step(history: History, brokers: Brokers, name: str, *, up: bool | None = None) -> Event:
-    """Notes a step of the fault, with its proof if it has one."""
+    """Record a step of the fault, with its verification if it has one."""
     outcome: Outcome | None = None
     probes: dict[str, Any] = {}
     if up is not None:
@@ -124,7 +124,7 @@ def in_sync(admin: Admin, topics: Sequence[str], replicas: Sequence[int]) -> boo
 
 
 def outage(brokers: Brokers, classpath: str, loads: Sequence[Load], history: History, *, kill_first: bool) -> None:
-    """Produces, kills a broker, starts it again, reads everything; kills the first producer, too, if asked."""
+    """Produce, kill a broker, restart it, and read all records; optionally also kill the first producer."""
     topics = [load.topic for load in loads]
     latest = LatestAttempts(history)
     survivors = ",".join(brokers.address(broker) for broker in RACKS if broker != KILLED)
@@ -175,7 +175,7 @@ def disks(brokers: Brokers, folder: Path | None = None) -> list[BrokerDisk]:
     [
         ((Load("patched", "idempotent"), Load("2.8", "plain"), Load("confluent", "transactional")), False),
         ((Load("confluent", "plain"), Load("patched", "transactional"), Load("4.3.1", "idempotent")), True),
-        # "make kafka-long" has it; in make test the first two loads are below, transactions and old clients above, and
+        # "make kafka-long" runs it. "make test" has the first two loads below, transactions and old clients above, and
         # client 3.9 in tests/live/jvm/test_clients.py
         pytest.param(
             (Load("patched", "plain"), Load("confluent", "idempotent"), Load("3.9", "transactional")),
@@ -199,9 +199,9 @@ def test_all_checkers_pass_on_stock_kafka(tmp_path: Path, loads: Sequence[Load],
     found, left_out = judge(events)
     verdicts = {one.checker: (one.valid, one.because[:5]) for one in found}
     modes = {load.mode for load in loads}
-    # whether a refusal was met on the way is chance
+    # whether a record was rejected is random
     assert set(left_out) - {"refusals"} == {"phases"} | (set() if "transactional" in modes else {"transactions"})
-    # A client that retries nothing may lose a leader at any moment: then its attempts end as they may.
+    # A client without retries may lose its leader at any time, so its attempts can have any outcome.
     for name, (valid, because) in verdicts.items():
         assert valid == "true" or (name in ("progress", "refusals") and valid == "unknown"), (name, valid, because)
     records = Records(events)
@@ -216,7 +216,7 @@ def test_all_checkers_pass_on_stock_kafka(tmp_path: Path, loads: Sequence[Load],
 def _torn_logs_end_where_kafka_would_cut_them(
     brokers: Brokers, topic: str, tmp_path: Path, events: Sequence[Event]
 ) -> None:
-    """A log with a damaged batch ends before it; garbage after the last batch is reported and harmless."""
+    """A log with a damaged batch ends before it; garbage after the last batch is reported, but harmless."""
     copied = tmp_path / "torn" / "1"
     shutil.copytree(brokers.data(1), copied)
     segment = copied / f"{topic}-0" / f"{0:020}.log"
@@ -236,7 +236,7 @@ def _torn_logs_end_where_kafka_would_cut_them(
     short = read(whole[:-1], "short")
     assert short["end"] < before["end"]
     assert short["keys"] == before["keys"][: len(short["keys"])]
-    # the last byte of a batch near the middle; its first ones, the base offset, are outside of its checksum
+    # the last byte of a batch near the middle; the first bytes, its base offset, are not covered by the checksum
     middle = 0
     while middle < len(whole) // 2:
         middle += 12 + int.from_bytes(whole[middle + 8 : middle + 12])
@@ -249,7 +249,7 @@ def _torn_logs_end_where_kafka_would_cut_them(
 def _lost_replicas_break_the_promise(
     brokers: Brokers, topics: Sequence[str], tmp_path: Path, events: Sequence[Event]
 ) -> None:
-    """A stock topic promises one rack; without any replica that is broken, and with two of three it is not."""
+    """A stock topic promises one rack: the promise is broken without any replica, but not with two of three."""
     left = [event for event in events if event.op not in ("disk", "disk-end")]
     for lost, valid in (((1, 2), "true"), ((1, 2, 3), "false")):
         folder = tmp_path / f"lost-{len(lost)}"
@@ -265,7 +265,7 @@ def _lost_replicas_break_the_promise(
 
 @pytest.mark.parametrize("overlay", [True, False], ids=["overlay", "stock"])
 def test_the_gate_keeps_the_promise_and_stock_kafka_would_break_it(tmp_path: Path, overlay: bool) -> None:
-    """Replicas in racks a, a, b, of which b is lost for good: the records of rack a alone are what R=2 forbids."""
+    """With replicas in racks a, a, b and b lost for good, R=2 forbids records that only rack a has."""
     classpath = Distribution.load().classpath(overlay=overlay)
     history = History(tmp_path / "history.jsonl")
     racks = {1: "a", 2: "a", 3: "b"}
@@ -296,7 +296,7 @@ def test_the_gate_keeps_the_promise_and_stock_kafka_would_break_it(tmp_path: Pat
     own = [BrokerDisk(broker, rack, brokers.data(broker), stopped=True) for broker, rack in racks.items()]
     read_disks(own, history, topics=topics)
 
-    # A stock topic cannot require racks. What if it had promised two?
+    # A stock topic cannot require racks: judge it as if it had required two.
     events = [
         replace(event, data={**event.data, "min.insync.racks": 2}) if event.op == "settings" else event
         for event in history.events()

@@ -1,4 +1,4 @@
-"""Damaged logs: a disk is read as its broker has it after recovery."""
+"""Damaged logs: reading a disk gives the same records as its broker after recovery."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SEGMENT_BYTES = 1 << 20
 
 
 def produce(bootstrap: str) -> None:
-    """Fills three segments."""
-    # many batches a segment
+    """Produce three segments of records."""
+    # many batches per segment
     settings = {"bootstrap.servers": bootstrap, "acks": "all", "batch.num.messages": 20, "log_level": 2}
     producer = confluent_kafka.Producer(settings)
     failed: list[Any] = []
@@ -54,7 +54,7 @@ def dumped(brokers: Brokers, path: Path) -> list[dict[str, Any]]:
 
 
 def damage(path: Path, at: int) -> None:
-    """Turns a bit of a file around."""
+    """Flip a bit of a file."""
     content = bytearray(path.read_bytes())
     content[at] ^= 1
     path.write_bytes(content)
@@ -69,7 +69,7 @@ def test_a_disk_is_read_as_its_broker_recovers_it(tmp_path: Path) -> None:
         return brokers.serves(1)
 
     def recovered() -> int:
-        """Starts the broker on its disk; where its log ends then, and what it holds."""
+        """Start the broker on its disk; return its log end offset and records."""
         brokers.start(1, classpath)
         wait_for(served, goal="the broker", timeout_s=90, interval_s=0.3)
         end = high_watermark(brokers.bootstrap, TOPIC)
@@ -97,7 +97,7 @@ def test_a_disk_is_read_as_its_broker_recovers_it(tmp_path: Path) -> None:
         assert {chunk["end"] for chunk in whole} == {RECORDS}
         assert not any("torn" in chunk for chunk in whole)
 
-        # in the body of a batch: its checksum does not cover its offset
+        # in the body of a batch, since the checksum does not cover the base offset
         damage(segments[1], segments[1].stat().st_size // 2 + 100)
         middle = dumped(brokers, tmp_path / "middle.jsonl")
         assert "damaged at byte" in middle[-1]["torn"]

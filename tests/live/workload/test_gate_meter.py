@@ -1,4 +1,4 @@
-"""Metrics of the gate from a real JVM with the options of a broker on a host, which opens no port for them."""
+"""Metrics of the gate from a JVM with the options of a broker on a host, which opens no port for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pyhooks.lab.metrics import poll_once, rows
 from pyhooks.workload.gate_meter import GateSource, parse_source
 
 BROKER = topology.load(topology.find("az3")).brokers[0]
-# two beans of the gate with their further attributes, and one that is none of it
+# two beans of the gate with additional attributes, and an unrelated one
 PROGRAM = """
 import java.lang.management.ManagementFactory;
 import javax.management.ObjectName;
@@ -59,7 +59,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def broker(classes: Path, root: Path) -> Iterator[tuple[int, str]]:
-    """A JVM as a host would start it, that has registered its beans: its process id and the agent's socket."""
+    """Start a JVM as on a host; once its beans are registered, yield its PID and the agent's socket."""
     hosts = Hosts()
     hosts.folder, hosts.classpath = HostFolder(str(root)), str(classes)
     hosts.agent = str(classes / "agent.jar")
@@ -76,7 +76,7 @@ def broker(classes: Path, root: Path) -> Iterator[tuple[int, str]]:
 
 
 def listening_ports(pid: int) -> list[str]:
-    """Addresses, in hexadecimal as the kernel has them, on which a process listens by TCP."""
+    """Return a process's listening TCP addresses, in hexadecimal as in ``/proc``."""
     sockets = {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()}
     lines = [
         line.split()
@@ -90,7 +90,7 @@ def test_a_broker_on_a_host_exports_only_the_gate_and_opens_no_port(classes: Pat
     with broker(classes, tmp_path) as (pid, socket):
         own = parse_source(f"1,broker-1,a,{socket}")
         found = {(one.topic, one.partition, one.name): one.value for one in rows(poll_once(own, 5.0).event())}
-        # JMX would have been started by now, with its ports
+        # JMX would have opened its ports by now
         assert listening_ports(pid) == []
         assert Path(socket).stat().st_mode & 0o077 == 0
     assert found == {("t", 0, "IsrRackCount"): 2, (None, None, "RackCheckFailureRate.Count"): 3}

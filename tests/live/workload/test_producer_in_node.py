@@ -1,4 +1,4 @@
-"""A producer in the network of a node: its location, an orderly end, and a recorded kill."""
+"""A producer in a node's network: its network namespace, a clean end, and a recorded kill."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History
 from pyhooks.lab.lab import Lab
 
-# Nobody answers there: what counts is where it runs and how it ends.
+# No broker listens there; only the producer's network and its end matter.
 NOBODY = ["--bootstrap", "127.0.0.1:9", "--topics", "t", "--client", "confluent", "--partitions", "1", "--rate", "50"]
 FOREVER = [*NOBODY, "--seconds", "600", "--timeout-ms", "500"]
 
@@ -22,7 +22,7 @@ def network_of(pid: int | str) -> str:
 
 
 def inside(folder: Path) -> dict[str, object]:
-    """Part of the test that runs in the lab, as a program that has only its own folder on its path."""
+    """Part of the test that runs in the lab, as a program; only this folder is on its import path."""
     sys.path.append(str(Path(__file__).parents[2] / "support"))
     from producer_processes import ProducerProcess, running_producers
 

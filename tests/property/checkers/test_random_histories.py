@@ -1,4 +1,4 @@
-"""Checkers on random histories: a correct cluster is never judged wrong, and what is planted is never judged right."""
+"""Checkers on random histories: a correct cluster is never judged wrong, and a planted defect is never judged right."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from random_cluster_parts import Sent
 from random_runs import Run, excused, known, runs, settled
 from written_histories import S, changed, drop, is_
 
-# The cluster takes up to 6 s from the begin of a heal until all is well.
+# A cluster recovers within 6 s of the beginning of a heal.
 BOUND_S = 12.0
 
 
@@ -40,7 +40,7 @@ CHECKS: tuple[Callable[[Sequence[Event]], Verdict], ...] = (
 )  # fmt: skip
 
 
-# Times as many, where holes are looked for: see conftest.py.
+# Factor on the number of examples in the profile "hunt", see conftest.py.
 MORE = 25 if settings.get_current_profile_name() == "hunt" else 1
 
 
@@ -83,8 +83,8 @@ def test_checkers_accept_a_correct_and_fully_observed_cluster(run: Run) -> None:
 def test_a_missing_event_causes_no_false_alarm(run: Run, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(run.events) - 1))
     gone = run.events[at]
-    # Without a fault's begin, what is not there or not answered is not excused; nor is what settings that nobody knows
-    # of demand, or replicas that nobody saw move.
+    # Not these events, whose absence may cause a false alarm: they excuse missing records and responses, state the
+    # required racks, and show where replicas moved.
     assume(gone.data.get("step") not in ("inject", "begin", "settled", "seen") and gone.op != "look")
     for check in CHECKS:
         found = check([*run.events[:at], *run.events[at + 1 :]])
@@ -95,26 +95,26 @@ def test_a_missing_event_causes_no_false_alarm(run: Run, data: st.DataObject) ->
 
 
 def holders(run: Run, sent: Sent) -> list[int]:
-    """The replicas whose disks have a record at the stop."""
+    """Return the replicas whose disks have a record at the end."""
     part = run.cluster.parts[sent.part]
     return [one for one in part.replicas if sent.key in part.logs.get(one, ())]
 
 
 def racks(run: Run, sent: Sent, kept: Sequence[int]) -> set[str]:
-    """The racks of those that have kept a record, and of those that a wipe truly excuses."""
+    """Return the racks of the replicas that have kept a record, and of those that a wipe truly excuses."""
     own = [one for one in run.cluster.parts[sent.part].replicas if excused(run.cluster, one, sent)]
     return {run.cluster.racks[one] for one in (*kept, *own)}
 
 
 def draw_record(data: st.DataObject, run: Run) -> Sent:
-    """An acknowledged record that retention has not taken."""
+    """Draw an acknowledged record that retention has not deleted."""
     found = [one for one in run.acked if (one.offset or 0) >= run.cluster.parts[one.part].low]
     assume(found)
     return data.draw(st.sampled_from(found), label="record")
 
 
 def spoil(run: Run, sent: Sent, data: st.DataObject) -> tuple[list[Event], set[str]]:
-    """Some disks lose a record; in which racks it truly is then, or was when they were wiped."""
+    """Remove a record from some disks; return the history and the racks that truly have it or had it when wiped."""
     kept = [one for one in holders(run, sent) if data.draw(st.booleans(), label=f"broker {one} keeps it")]
     lost = drop(run.events, sent.key, lambda one: one.op == "disk" and one.data["broker"] not in kept)
     return lost, racks(run, sent, kept)
@@ -173,11 +173,11 @@ def test_a_record_in_too_few_racks_is_found_if_fully_observed(run: Run, data: st
         assert found.valid != "false", found
 
 
-# -- records that one rack alone acknowledges in an outage ------------------------------------------------------------
+# -- records that a single rack acknowledges in an outage -------------------------------------------------------------
 
 
 def alone(run: Run, sent: Sent) -> bool:
-    """Whether proofs before and after a record show that too few racks could have it; no replica is moved here."""
+    """Return whether verified faults show that too few racks could have a record; requires that no replica moves."""
     made = run.cluster
     away: set[int] = set()
     for one in made.outages:
@@ -185,7 +185,7 @@ def alone(run: Run, sent: Sent) -> bool:
         if one.proved_ns is not None and one.proved_ns + CLOCK_NS < sent.sent_ns and sent.done_ns + STEP_NS < ends_ns:
             away |= one.brokers
     left = {made.racks[one] for one in made.parts[sent.part].replicas if one not in away}
-    # who is cut off may lead
+    # a partitioned replica may be the leader
     best = max(len(left), *(1 for _ in away), 1)
     return best < sent.racks
 
@@ -230,7 +230,7 @@ UNCOMMITTED = is_("read", isolation="read_uncommitted")
 
 
 def refused_by(run: Run, found: Verdict) -> None:
-    """Never right; wrong where all was read to the end after everything else."""
+    """Check that the verdict is never true, and is false if the final passes read every partition."""
     assert found.valid == "false" if run.read else found.valid != "true", found
 
 
@@ -258,7 +258,7 @@ def test_a_lost_committed_record_is_found(run: Run, data: st.DataObject) -> None
 
 
 def last_chunk(events: Sequence[Event], part: int) -> int:
-    """Index of the last chunk that was read of a partition."""
+    """Return the index of the last chunk read from a partition."""
     found = [at for at, one in enumerate(events) if UNCOMMITTED(one) and one.data["partition"] == part and
              one.data.get("next") == one.data.get("end", -1)]  # fmt: skip
     assume(found)
@@ -266,7 +266,7 @@ def last_chunk(events: Sequence[Event], part: int) -> int:
 
 
 def put(events: Sequence[Event], part: int, key: str) -> list[Event]:
-    """One more record is read at the end of a partition in the last pass over it."""
+    """Add a record to the end of a partition in its last pass."""
     at = last_chunk(events, part)
     end, name = events[at].data["end"], events[at].data["pass"]
     mine = is_("read", partition=part, **{"pass": name})
@@ -329,7 +329,7 @@ def test_a_truncated_value_is_found(run: Run, data: st.DataObject) -> None:
 @example(40)
 @given(runs(), st.data())
 def test_an_early_read_does_not_replace_the_final_read(run: Run, data: st.DataObject) -> None:
-    """Remove events after a fault's last step or the producer's end, or one partition of a last pass."""
+    """Remove reads after a fault's last step or the producer's end, or one partition from the last pass."""
     made = run.cluster
     steps = [one.mono_ns for one in run.events if one.process == "fault"]
     moment = data.draw(st.sampled_from([made.ended_ns or 0, *steps[-1:]]))

@@ -1,4 +1,4 @@
-"""Parsed handshakes of brokers. The responses were written by Kafka's own classes."""
+"""Parse ApiVersions responses of brokers, which were serialized by Kafka's own classes."""
 
 from __future__ import annotations
 

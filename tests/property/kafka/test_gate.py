@@ -1,4 +1,4 @@
-"""The gate as one pure function."""
+"""The gate's decision as a pure function."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ RACKS: dict[int, str | None] = {1: "a", 2: "a", 3: "b", 4: None, 5: "", 6: " "}
         ((1,), (2, 1), 3, False),
         ((1,), (9, 9), 1, True),
         ((), (0, 0), 3, False),
-        # a broker without a rack counts for none, and R=1 needs none
+        # a broker without a rack counts for no rack, and R=1 needs no rack
         ((1, 4), (1, 2), 3, False),
         ((4, 5, 6), (1, 2), 3, False),
         ((4, 5), (2, 1), 3, True),
         ((1, 3, 4), (3, 2), 3, True),
-        # 9 is unknown: a replica in no rack
+        # broker 9 is unknown: a replica without a rack
         ((1, 9), (2, 2), 3, False),
         ((9,), (1, 1), 3, True),
     ],

@@ -1,4 +1,4 @@
-"""The exact model against every set of brokers and racks, closed forms, and published figures."""
+"""The exact model against enumeration of all sets of brokers and racks, closed forms, and published figures."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def near(expected: float | tuple[float, ...]) -> Any:
 
 
 def evaluation(where: str, m: int, r: int, *numbers: float, elr: Elr = "racks") -> Evaluation:
-    """With p, q, d and D; those that are not given are 0."""
+    """Evaluate with the failure probabilities p, q, d and D; omitted ones are 0."""
     probabilities = FailureProbabilities(*(*numbers, 0.0, 0.0, 0.0, 0.0)[:4])
     return evaluate(parse_placement(where, "it"), min_replicas=m, min_racks=r, probabilities=probabilities, elr=elr)
 
 
-# The brute force: named brokers and racks, each up or not, one after the other; the rules again from their words.
+# Brute force: every combination of available brokers and racks, with the rules implemented a second time.
 
 
 def format_probability(things: Iterable[str], hit: frozenset[str], probability: float) -> float:
@@ -42,7 +42,7 @@ def subsets(things: Iterable[str]) -> list[frozenset[str]]:
 
 
 class Brute:
-    """``where`` maps brokers to racks."""
+    """Enumeration of all states; ``where`` maps brokers to racks."""
 
     def __init__(self, where: dict[str, str], m: int, r: int, probabilities: FailureProbabilities, elr: Elr) -> None:
         self.where, self.chances = where, probabilities
@@ -58,7 +58,7 @@ class Brute:
         return frozenset(one for one in self.where if one not in brokers and self.where[one] not in racks)
 
     def worlds(self, p: float, q: float) -> Iterable[tuple[frozenset[str], frozenset[str], float]]:
-        """Remaining replicas, lost racks, and the probability of that state."""
+        """Yield remaining replicas, lost racks, and the state's probability."""
         for racks in subsets(self.racks):
             for brokers in subsets(self.where):
                 weight = format_probability(self.where, brokers, p) * format_probability(self.racks, racks, q)
@@ -99,7 +99,7 @@ class Brute:
         return [one / share for one in found] if share else found
 
     def goes_on_without(self, things: frozenset[str], *, racks: bool) -> int:
-        """Number of losses that writes tolerate whichever they are; -1 if writes are refused without a loss."""
+        """Return the number of arbitrary losses that writes tolerate; -1 if they are rejected without a loss."""
         for number in range(len(things) + 1):
             for some in itertools.combinations(sorted(things), number):
                 left = self.after(frozenset(), frozenset(some)) if racks else self.after(frozenset(some), frozenset())
@@ -113,7 +113,7 @@ class Brute:
                 left = self.after(frozenset(), frozenset(some)) if racks else self.after(frozenset(some), frozenset())
                 if any(not holders & left for holders in self.holders()):
                     return number - 1
-        return -1  # no replica ever has an acknowledged record
+        return -1  # no write is ever acknowledged
 
 
 probabilities = st.sampled_from([0.0, 1e-4, 0.02, 0.3, 0.9, 1.0])
@@ -202,10 +202,10 @@ def test_writes_continue_without_rf_minus_m_brokers(rf: int) -> None:
 
 @pytest.mark.parametrize(("rf", "expected"), [(1, 2e-2), (2, 4e-4), (3, 8e-6), (5, 3.2e-9)])
 def test_p_to_the_power_of_rf(rf: int, expected: float) -> None:
-    """The table of the background document: all copies of what all replicas have, p = 2 %."""
+    """The table of the background document: loss of all copies of a record on all replicas, p = 2 %."""
     for where in (f"a:{rf}", ",".join("abcde"[:rf])):
         assert evaluation(where, 1, 1, 0.0, 0.0, 0.02).whole.total == pytest.approx(expected, rel=1e-12)
-    # with M = RF only all replicas together acknowledge
+    # with M = RF only the full replica set acknowledges
     assert evaluation(f"a:{rf}", rf, 1, 0.0, 0.0, 0.02).worst.total == pytest.approx(expected, rel=1e-12)
 
 
@@ -219,7 +219,7 @@ def test_copies_in_one_rack_are_one_copy_when_the_rack_is_lost() -> None:
     [(3, 1, 0.0, 9.9e-6), (2, 2, 0.0, 2.0e-6), (3, 1, 0.001, 7.3e-5), (2, 2, 0.001, 2.5e-5)],
 )
 def test_known_values(m: int, r: int, q: float, expected: float) -> None:
-    """Five replicas in racks a, a, b, b, c, p = 0.01; stated with two digits."""
+    """Five replicas in racks a, a, b, b, c with p = 0.01; published with two digits."""
     assert evaluation("a:2,b:2,c", m, r, 0.01, q).refused.total == pytest.approx(expected, rel=0.03)
 
 
@@ -228,7 +228,7 @@ def test_two_racks_alone_make_each_outage_of_a_rack_one_of_writes(r: int, expect
     assert evaluation("a:2,b:2", 2, r, 0.01, 0.001).refused.total == pytest.approx(expected, rel=0.03)
 
 
-# What the gate is for.
+# Purpose of the gate.
 
 
 def test_one_rack_acknowledges_alone_only_where_racks_are_not_required() -> None:
@@ -245,7 +245,7 @@ def test_one_rack_in_each_replica_makes_r_2_the_same_as_m_2() -> None:
 
 
 def test_without_rack_aware_elr_a_destroyed_rack_takes_what_the_other_has() -> None:
-    """Replicas in a, a, b with M = R = 2 (section 0.12 of the notes): the gate alone does not save it."""
+    """Replicas in a, a, b with M = R = 2 (section 0.12 of the notes): the gate alone does not prevent the loss."""
     numbers = (0.01, 0.001, 0.0, 0.02)
     saved = evaluation("a,a,b", 2, 2, *numbers)
     assert saved.outlives_racks == 1

@@ -1,4 +1,4 @@
-"""Gate's decisions for partitions, against a simulation of every set of brokers."""
+"""Forecasts of the gate's decisions, against enumeration of every set of brokers."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def codes(found: TopicReport) -> set[tuple[str, str]]:
     return {(finding.severity, finding.code) for finding in found.findings}
 
 
-# The simulation: the patch's gate, written again from its words, on every set of brokers.
+# Enumeration: a second implementation of the patch's gate, applied to every set of brokers.
 
 
 def open_(isr: frozenset[int], placed: int, minimum: int, racks: int, where: Mapping[int, str]) -> bool:
-    """``racks`` is 1 where R is not in force; ``placed`` is the number of replicas."""
+    """Return the gate's decision; ``racks`` is 1 if R is not enforced, ``placed`` is the number of replicas."""
     if not isr or len(isr) < min(minimum, placed):
         return False
     if min(racks, placed) <= 1:
@@ -81,7 +81,7 @@ def open_(isr: frozenset[int], placed: int, minimum: int, racks: int, where: Map
 def scenes(draw: st.DrawFn) -> tuple[ClusterSnapshot, ReportedPartition, IsrRequirements]:
     brokers = draw(st.integers(1, 6))
     where = {broker: draw(st.sampled_from(RACKS)) for broker in range(1, brokers + 1)}
-    # one more broker may hold a replica and not be known
+    # an additional, unknown broker may hold a replica
     everyone = [*where, 9]
     replicas = tuple(draw(st.permutations(everyone))[: draw(st.integers(1, min(5, len(everyone))))])
     isr = tuple(sorted(draw(st.sets(st.sampled_from(replicas), min_size=1))))
@@ -113,7 +113,7 @@ def test_forecast_equals_enumeration(scene: tuple[ClusterSnapshot, ReportedParti
         assert set(losses.racks) == {
             rack for rack in named if asks and not lets_through([b for b in isr if where.get(b) != rack])
         }
-    # every ISR that could be left over, and whether all of it is in one rack; those without a rack may be in one
+    # every possible ISR that is in a single rack; brokers without a rack may share one
     subsets = [
         frozenset(members)
         for size in range(1, placed + 1)
@@ -125,7 +125,7 @@ def test_forecast_equals_enumeration(scene: tuple[ClusterSnapshot, ReportedParti
         if all(b in where for b in members) and len({where[b] for b in members}) == 1 and lets_through(members)
     }
     assert set(state.lone_racks) == alone
-    # reachable: with the feature on and M=1, some ISR would be let through
+    # reachable: with the feature enabled and M=1, the gate would pass some ISR
     assert state.reachable == any(open_(members, placed, 1, asked.min_racks, where) for members in subsets)
 
 
@@ -342,7 +342,7 @@ def test_replicas_that_a_reassignment_adds_do_not_raise_r() -> None:
     partition = ReportedPartition("t", 0, 1, (1, 3), (1,), adding=(3,))
     (state,) = report(AAB, CheckedTopic("t", False, (partition,), requirements(1, 2))).forecasts
     assert (state.writable, state.reachable, state.decision.need_racks) == (True, True, 1)
-    # when it has ended
+    # after the reassignment
     assert state.stopped_when_whole.racks == ("a", "b")
 
 
@@ -388,7 +388,7 @@ def test_findings_of_the_cluster(
     ("one", "severity"),
     [
         (topic("t", requirements(1, 2), (1, 2)), "error"),
-        # the effective R is 1, which never needs a rack
+        # the effective R is 1, for which racks do not matter
         (topic("t", requirements(1, 2), (1,), (2,)), "risk"),
         (topic("t", requirements(1, 2), (1,), (2, 3)), "error"),
         (topic("t", requirements(1, 1), (1, 2)), "risk"),
@@ -485,7 +485,7 @@ def test_ten_thousand_partitions_within_the_time_limit() -> None:
         for n in range(1000)
     ]
     seen = cluster(racks, topics)
-    # of the processor's time: by the clock, a busy machine has taken ten times as long
+    # CPU time, since elapsed time can be ten times as long on a busy machine
     started = time.process_time()
     reports = topic_reports(seen, seen.topics)
     took_s = time.process_time() - started
@@ -518,6 +518,6 @@ def test_topics_with_fewer_required_racks_are_reported() -> None:
     assert "on the topic or for the cluster" in found["by-default"].remedy
     assert "unknown to the brokers" in found["stock"].means
     assert at_risk(found.values(), strict=False)
-    # as many as it has replicas, not more
+    # at most the number of its replicas
     (capped,) = below_expected_findings([topic("two", requirements(2, 1), (1, 3))], 3)
     assert capped.means == "requires racks: 1 (topic), expected: 2"

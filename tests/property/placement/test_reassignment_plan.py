@@ -1,4 +1,4 @@
-"""Reassignment plans against every possible assignment."""
+"""Reassignment plans against enumeration of all assignments."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def partition(*replicas: int, number: int = 0) -> ReportedPartition:
 def scenes(draw: st.DrawFn) -> ClusterSnapshot:
     brokers = {number: draw(st.sampled_from(["", "a", "b", "c"])) for number in range(1, draw(st.integers(1, 6)) + 1)}
     fenced = frozenset(draw(st.sets(st.sampled_from(sorted(brokers)), max_size=2)))
-    everyone = [*brokers, 9]  # 9 is not known
+    everyone = [*brokers, 9]  # broker 9 is unknown
     partitions = []
     for number in range(draw(st.integers(1, 3))):
         replicas = tuple(draw(st.permutations(everyone))[: draw(st.integers(1, min(4, len(everyone))))])
@@ -50,7 +50,7 @@ def scenes(draw: st.DrawFn) -> ClusterSnapshot:
 
 
 def least_moves(cluster: ClusterSnapshot, one: ReportedPartition, min_racks: int) -> int | None:
-    """By trying every assignment of as many replicas that adds only brokers that are up and have a rack."""
+    """Return the fewest moves, by trying all assignments of as many replicas that add only live brokers with a rack."""
     usable = {b.broker_id for b in cluster.brokers.values() if not b.fenced and b.rack}
     best = None
     for chosen in itertools.combinations(sorted(usable | set(one.replicas)), len(one.replicas)):
@@ -81,13 +81,13 @@ def test_the_plan_reaches_r_with_minimal_moves(cluster: ClusterSnapshot) -> None
             assert reaches(move.replicas, topic.requirements.min_racks, cluster.racks)
             assert len(set(move.replicas)) == len(one.replicas)
             assert move.moved == least
-            # those that stay keep their places, so the order of preferred leaders stays too
+            # replicas that stay keep their positions, so the preferred leaders stay, too
             kept = [(at, replica) for at, replica in enumerate(one.replicas) if replica in move.replicas]
             assert all(move.replicas[at] == replica for at, replica in kept)
             first = cluster.brokers.get(one.replicas[0])
             moved = set(one.replicas) - set(move.replicas)
             if first is not None and not first.fenced and first.broker_id in one.isr:
-                # one without a rack moves where every replica has to be in another rack
+                # a replica without a rack moves if every replica has to be in a different rack
                 if first.rack or topic.requirements.min_racks < len(one.replicas):
                     assert move.replicas[0] == first.broker_id, "a preferred leader that can lead stays"
             elif first is None and move.replicas[0] == one.replicas[0]:
