@@ -103,8 +103,8 @@ def _sockets_of(pid: int) -> Iterator[Listener]:
 
 def parse_address(text: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
     """Parse address and port as in ``/proc/net/tcp``: four-byte words, least significant byte first, and a port."""
-    words, _, port = text.partition(":")
-    raw = bytes.fromhex(words)
+    address_hex, _, port = text.partition(":")
+    raw = bytes.fromhex(address_hex)
     data = b"".join(raw[at : at + _WORD_BYTES][::-1] for at in range(0, len(raw), _WORD_BYTES))
     address = ipaddress.ip_address(data)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None

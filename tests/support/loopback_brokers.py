@@ -186,13 +186,13 @@ class Brokers:
         """Start a node inside the block of ``running``, without waiting for it."""
         # C1 only, as in the system tests: C2 does not pay off in so short a run
         options = ["-XX:TieredStopAtLevel=1", *shared_classes(classpath)]
-        words = java_command(classpath=classpath, heap_mb=self._heap_mb, properties=self.file(node), options=options)
+        command = java_command(classpath=classpath, heap_mb=self._heap_mb, properties=self.file(node), options=options)
         if node in self.jmx_ports:
-            words[1:1] = jmx_options(self.jmx_ports[node])
+            command[1:1] = jmx_options(self.jmx_ports[node])
         if self._agent:
-            words.insert(1, f"-javaagent:{self._agent}={self._socket(node)}")
+            command.insert(1, f"-javaagent:{self._agent}={self._socket(node)}")
         with (self.folder / f"{node}.log").open("wb") as log:
-            self._running[node] = subprocess.Popen([*DIES_WITH_PARENT, *words], stdout=log, stderr=subprocess.STDOUT)
+            self._running[node] = subprocess.Popen([*DIES_WITH_PARENT, *command], stdout=log, stderr=subprocess.STDOUT)
 
     def serves(self, node: int) -> bool:
         """Return whether the node serves requests; fail if it has ended."""

@@ -257,9 +257,9 @@ def test_clients_of_other_releases_in_their_own_jvm(brokers: Brokers, topic: str
             values = [b"%d" % number for number in range(500)]
             sent = producer.send_batch(topic, values, partitions=0).result(30)
             assert sent.offset.tolist() == list(range(500))
-            heard: list[object] = []
-            producer.send(topic, "key", "text", heard.append)
-        assert len(heard) == 1
+            results: list[object] = []
+            producer.send(topic, "key", "text", results.append)
+        assert len(results) == 1
         with Producer(brokers.bootstrap, {"max.block.ms": "500"}, home=home) as producer:
             (error,) = producer.send_batch("absent", [b""]).result(60).errors
             assert error.retriable

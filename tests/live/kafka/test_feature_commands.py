@@ -52,8 +52,8 @@ def test_the_storage_tool_knows_the_feature(classpath: str, tmp_path: Path) -> N
     pair = Pair(tmp_path)
     pair.format(classpath)
     pair.wipe(1)
-    words = ["format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(pair.file(1))]
-    refused = tool(classpath, STORAGE, *words, "--feature", f"{ELR_FEATURE}=0", "--feature", f"{RACKS_FEATURE}=1")
+    arguments = ["format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(pair.file(1))]
+    refused = tool(classpath, STORAGE, *arguments, "--feature", f"{ELR_FEATURE}=0", "--feature", f"{RACKS_FEATURE}=1")
     assert refused.status != 0
     assert f"{RACKS_FEATURE} could not be set to 1 because it depends on {ELR_FEATURE} level 1" in refused.line
 
@@ -77,8 +77,8 @@ def test_a_new_cluster_has_the_feature_and_keeps_it_while_racks_are_required(cla
         for feature in (RACKS_FEATURE, ELR_FEATURE):
             refused = features(classpath, pair.bootstrap, "downgrade", "--feature", f"{feature}=0")
             assert refused.status != 0
-            said = f"{feature} cannot be downgraded to 0 because {RACKS} is above 1 for the cluster, topic {TOPIC}."
-            assert said in refused.line
+            expected = f"{feature} cannot be downgraded to 0 because {RACKS} is above 1 for the cluster, topic {TOPIC}."
+            assert expected in refused.line
         assert described(classpath, pair.bootstrap)[RACKS_FEATURE] == "1"
 
         assert configs(classpath, pair, "brokers", "", "--add-config", f"{RACKS}=1").status == 0
@@ -118,8 +118,8 @@ def test_an_upgraded_cluster_enforces_the_property_of_its_controller(classpath: 
         done = features(classpath, pair.bootstrap, "upgrade", "--feature", f"{RACKS_FEATURE}=1")
         assert done.status == 0, done.text
         wait_for(lambda: produce(pair) == RACKS_REFUSED, goal="the gate", timeout_s=60)
-        said = f"{RACKS} is enforced from now on"
-        wait_for(lambda: said in pair.log(1), goal="the line that says so", timeout_s=60)
+        expected = f"{RACKS} is enforced from now on"
+        wait_for(lambda: expected in pair.log(1), goal="the line that says so", timeout_s=60)
         # the controller has copied its property into the metadata, where it must be lowered before a downgrade
         refused = features(classpath, pair.bootstrap, "downgrade", *LEVEL_0)
         assert refused.status != 0

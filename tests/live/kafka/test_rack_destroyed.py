@@ -130,7 +130,7 @@ def test_the_rack_that_has_what_was_acknowledged_leads(tmp_path: Path, arm: str,
         destroy(brokers, classpath, history)
         start(brokers, classpath, *LOST)
         with Admin(others) as fresh:
-            known = wait_for(partial(after_loss, fresh, arm), goal="what became of the partition", timeout_s=60)
+            known = wait_for(partial(after_loss, fresh, arm), goal="the state after the loss", timeout_s=60)
         destroyed = look(history, DESTROYED, known)
         described = tool(classpath, TOPICS, "--bootstrap-server", others, "--describe", "--topic", TOPIC)
 

@@ -84,9 +84,9 @@ def shows(brokers: Brokers, node: int, bean: str, value: int) -> None:
 
 def findings(brokers: Brokers) -> tuple[int, dict[str, str]]:
     """Run ``rackgate check``; return its exit status, and the severity of each finding by code."""
-    words = [sys.executable, "-m", "pyhooks.cli", "check", "--bootstrap", brokers.bootstrap, "--json"]
+    command = [sys.executable, "-m", "pyhooks.cli", "check", "--bootstrap", brokers.bootstrap, "--json"]
     env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)
     assert done.stdout, done.stderr
     return done.returncode, {one["code"]: one["severity"] for one in json.loads(done.stdout)["findings"]}
 

@@ -26,9 +26,9 @@ def classpath() -> str:
 
 def require_racks_of_the_cluster(bootstrap: str) -> None:
     """Set min.insync.racks=2 as the dynamic cluster default, which librdkafka's admin client cannot do."""
-    words = ["java", "-cp", classpath(), "kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, "--alter"]
-    words += ["--entity-type", "brokers", "--entity-default", "--add-config", "min.insync.racks=2"]
-    run(words, task="set the default of the cluster", timeout_s=60)
+    command = ["java", "-cp", classpath(), "kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, "--alter"]
+    command += ["--entity-type", "brokers", "--entity-default", "--add-config", "min.insync.racks=2"]
+    run(command, task="set the default of the cluster", timeout_s=60)
 
 
 def visible(bootstrap: str, topic: str) -> int:

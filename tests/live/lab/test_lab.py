@@ -406,8 +406,8 @@ print(all(lab.replies(node) for node in lab.nodes), lab.topology.name)
 def test_an_ordinary_user_can_run_every_shipped_topology(person: Person, name: str) -> None:
     program = person.folder / "reaches_all.py"
     program.write_text(REACHES_ALL, encoding="utf-8")
-    words = f"lab run --bare --topology {name} --run-dir '{run_dir(person)}' -- '{sys.executable}' '{program}'"
-    assert output_of(as_ordinary_user(person, f"exec rackgate {words}")) == f"True {name}\n"
+    command = f"lab run --bare --topology {name} --run-dir '{run_dir(person)}' -- '{sys.executable}' '{program}'"
+    assert output_of(as_ordinary_user(person, f"exec rackgate {command}")) == f"True {name}\n"
 
 
 LEFT = """

@@ -261,8 +261,8 @@ def test_the_class_path_is_in_the_order_of_kafkas_start_script(stock: Stock) -> 
     assert len(entries) == 1 + len(list((stock.kafka / "libs").iterdir()))
     stock.pair.format(stock.without)
     arguments = ["java", "-verbose:class", "-cp", stock.with_overlay, "kafka.tools.StorageTool", "info"]
-    said = run([*arguments, "-c", str(stock.pair.file(2))], task="look at a disk")
-    loaded = [line for line in said.splitlines() if "source: file:" in line]
+    output = run([*arguments, "-c", str(stock.pair.file(2))], task="look at a disk")
+    loaded = [line for line in output.splitlines() if "source: file:" in line]
     from_overlay = {line.split("source: file:")[1].strip() for line in loaded if "rackgate" in line}
     assert any(jar.endswith("core-rackgate.jar") for jar in from_overlay), loaded[-5:]
     assert any("kafka_2.13-4.3.1.jar" in line for line in loaded), "what is not patched comes from the stock jars"

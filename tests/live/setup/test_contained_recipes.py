@@ -39,10 +39,10 @@ def sleepers(mark: str) -> list[str]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
+                arguments = (entry / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if words[:2] == [b"sleep", mark.encode()]:
+            if arguments[:2] == [b"sleep", mark.encode()]:
                 found.append(entry.name)
     return found
 

@@ -348,8 +348,10 @@ def test_replicas_that_a_reassignment_adds_do_not_raise_r() -> None:
 
 def test_the_isr_reported_by_the_leader_counts() -> None:
     one = topic("t", requirements(1, 2), (1, 2))
-    told = CheckedTopic("t", False, one.partitions, one.requirements, {1: requirements(1, None), 2: requirements(1, 2)})
-    (state,) = report(AAB, told).forecasts
+    reported = CheckedTopic(
+        "t", False, one.partitions, one.requirements, {1: requirements(1, None), 2: requirements(1, 2)}
+    )
+    (state,) = report(AAB, reported).forecasts
     assert state.writable, "the leader does not know of racks, so it refuses nothing"
     assert not state.reachable
 
