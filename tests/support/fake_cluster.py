@@ -125,44 +125,44 @@ class FakeCluster:
     def _accept(self, broker: int, listener: socket.socket, kept: ExitStack) -> None:
         with suppress(OSError):
             while True:
-                talk = kept.enter_context(listener.accept()[0])
-                threading.Thread(target=self._serve, args=(broker, talk), daemon=True).start()
+                connection = kept.enter_context(listener.accept()[0])
+                threading.Thread(target=self._serve, args=(broker, connection), daemon=True).start()
 
-    def _serve(self, broker: int, talk: socket.socket) -> None:
-        stream = talk.makefile("rwb")
+    def _serve(self, broker: int, connection: socket.socket) -> None:
+        stream = connection.makefile("rwb")
         with suppress(OSError, ValueError):
             while len(size := stream.read(4)) == 4:
                 if int.from_bytes(size) > LARGEST:
                     # as real brokers do when a client speaks TLS to a plaintext listener
-                    talk.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)
                     return
                 request = stream.read(int.from_bytes(size))
                 key, version, correlation, client = struct.unpack(">hhih", request[:10])
                 if key not in NAMES:
-                    talk.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)
                     return
                 # every request header here ends with an empty set of tagged fields
                 name, body = NAMES[key], request[11 + client :]
-                answer = self._answer(broker, name, version, body)
-                if answer == SILENT:
+                response = self._answer(broker, name, version, body)
+                if response == SILENT:
                     continue
-                if answer == CLOSE:
+                if response == CLOSE:
                     # close() would leave the connection open, as ``stream`` still refers to it
-                    talk.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)
                     return
                 tags = b"\0" if version >= FLEXIBLE.get(name, 99) else b""
-                whole = correlation.to_bytes(4) + tags + answer
-                stream.write(len(whole).to_bytes(4) + whole)
+                payload = correlation.to_bytes(4) + tags + response
+                stream.write(len(payload).to_bytes(4) + payload)
                 stream.flush()
 
     def _answer(self, broker: int, name: str, version: int, body: bytes) -> bytes:
-        asked = decode(name, version, body)
-        response = self.odd[broker](name, asked) if broker in self.odd else None
+        request = decode(name, version, body)
+        response = self.odd[broker](name, request) if broker in self.odd else None
         if response is None:
-            response = getattr(self, f"_{name}")(broker, asked)
+            response = getattr(self, f"_{name}")(broker, request)
         return response if isinstance(response, bytes) else encode(name, version, response)
 
-    def _ApiVersions(self, _broker: int, _asked: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802 - Kafka's name
+    def _ApiVersions(self, _broker: int, _request: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802 - Kafka's name
         return {
             "errorCode": 0,
             "throttleTimeMs": 0,
@@ -178,7 +178,7 @@ class FakeCluster:
             for broker, rack in self.racks.items()
         ]
 
-    def _DescribeCluster(self, _broker: int, _asked: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802
+    def _DescribeCluster(self, _broker: int, _request: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802
         return {
             "throttleTimeMs": 0,
             "errorCode": 0,
@@ -204,8 +204,8 @@ class FakeCluster:
             for number, brokers in enumerate(self.topics[topic])
         ]
 
-    def _Metadata(self, _broker: int, asked: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802
-        wanted = self.topics if asked["topics"] is None else [one["name"] for one in asked["topics"]]
+    def _Metadata(self, _broker: int, request: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802
+        wanted = self.topics if request["topics"] is None else [one["name"] for one in request["topics"]]
         return {
             "throttleTimeMs": 0,
             "brokers": self._brokers("nodeId"),
@@ -218,20 +218,20 @@ class FakeCluster:
                     "topicId": NULL_ID,
                     "isInternal": False,
                     # Kafka's client uses the response to a request for all topics only to list their names
-                    "partitions": [] if asked["topics"] is None else self._partitions(name),
+                    "partitions": [] if request["topics"] is None else self._partitions(name),
                     "topicAuthorizedOperations": -2147483648,
                 }
                 for name in wanted
             ],
         }
 
-    def _DescribeTopicPartitions(self, _broker: int, asked: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802
-        names = sorted(one["name"] for one in asked["topics"])
-        if asked.get("cursor"):
-            names = [name for name in names if name >= asked["cursor"]["topicName"]]
+    def _DescribeTopicPartitions(self, _broker: int, request: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802
+        names = sorted(one["name"] for one in request["topics"])
+        if request.get("cursor"):
+            names = [name for name in names if name >= request["cursor"]["topicName"]]
         # Limit the partitions of a response as brokers do, except that topics are never split.
         chosen, partitions = [], 0
-        while names and partitions < asked["responsePartitionLimit"]:
+        while names and partitions < request["responsePartitionLimit"]:
             chosen.append(names.pop(0))
             partitions += len(self.topics[chosen[-1]])
         return {
@@ -252,9 +252,9 @@ class FakeCluster:
             "nextCursor": {"topicName": names[0], "partitionIndex": 0} if names else None,
         }
 
-    def _DescribeConfigs(self, _broker: int, asked: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802
+    def _DescribeConfigs(self, _broker: int, request: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802
         results = []
-        for one in asked["resources"]:
+        for one in request["resources"]:
             topic = one["resourceType"] == 2
             values = self.settings.get(one["resourceName"], self.defaults) if topic else self.defaults
             own = topic and one["resourceName"] in self.settings
@@ -267,10 +267,10 @@ class FakeCluster:
             result.pop("configurationKeys")
         return {"throttleTimeMs": 0, "results": results}
 
-    def _ListPartitionReassignments(self, _broker: int, _asked: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802
+    def _ListPartitionReassignments(self, _broker: int, _request: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802
         return {"throttleTimeMs": 0, "errorCode": 0, "errorMessage": None, "topics": []}
 
-    def _DescribeQuorum(self, _broker: int, _asked: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802
+    def _DescribeQuorum(self, _broker: int, _request: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802
         voters = [
             {"replicaId": one, "logEndOffset": 1, "lastFetchTimestamp": -1, "lastCaughtUpTimestamp": -1}
             for one in list(self.racks)[:3]

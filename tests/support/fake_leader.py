@@ -108,8 +108,8 @@ def _metadata(correlation: int, version: int, address: str) -> bytes:
     assert version == 12, f"metadata of version {version} is laid out otherwise"
     host, _, port = address.rpartition(":")
     broker = struct.pack(">i", 1) + _text(host) + struct.pack(">i", int(port)) + b"\x00" + _NO_TAGS
-    one = b"\x02" + struct.pack(">i", 1)
-    partition = struct.pack(">hiii", 0, 0, 1, 0) + one + one + b"\x01" + _NO_TAGS
+    one_replica = b"\x02" + struct.pack(">i", 1)
+    partition = struct.pack(">hiii", 0, 0, 1, 0) + one_replica + one_replica + b"\x01" + _NO_TAGS
     authorized = struct.pack(">i", -(2**31))
     topic = struct.pack(">h", 0) + _text(TOPIC) + TOPIC_ID.bytes + b"\x00\x02" + partition + authorized + _NO_TAGS
     cluster = _text("cluster") + struct.pack(">i", 1)

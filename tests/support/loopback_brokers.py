@@ -149,8 +149,8 @@ class Brokers:
         chosen = nodes or self.nodes
         for node in chosen:
             self.file(node).write_text(render(self._properties(node)), encoding="utf-8")
-        words = ["format", "-t", self._identity]
-        format_disks(classpath, [[*words, "-c", str(self.file(node)), *more] for node in chosen])
+        common = ["format", "-t", self._identity]
+        format_disks(classpath, [[*common, "-c", str(self.file(node)), *more] for node in chosen])
 
     def wipe(self, node: int) -> None:
         """Delete the disk of a stopped node."""

@@ -56,178 +56,178 @@ class Run:
         return [one for one in self.cluster.sent if one.fate == "ok" and one.done_ns > 0]
 
 
-def act(made: Cluster, step: Step) -> None:
+def act(cluster: Cluster, step: Step) -> None:
     """Perform one step, or nothing if it is impossible now."""
     name, one, two = step
-    number = one % len(made.parts)
-    part, open_now = made.parts[number], [outage for outage in made.outages if outage.stage < STAGES]
+    number = one % len(cluster.parts)
+    part, open_now = cluster.parts[number], [outage for outage in cluster.outages if outage.stage < STAGES]
     if name in ("send", "slow"):
-        _send(made, one, two, slow=name == "slow")
+        _send(cluster, one, two, slow=name == "slow")
     elif name == "fault":
-        brokers = sorted(made.racks)
+        brokers = sorted(cluster.racks)
         broker = brokers[one % len(brokers)]
-        made.begin(OPS[two % 3], made.racks[broker], broker if two > 5 else None, fails=two == 5)
+        cluster.begin(OPS[two % 3], cluster.racks[broker], broker if two > 5 else None, fails=two == 5)
     elif name == "wipe":
-        _wipe(made, one, two)
+        _wipe(cluster, one, two)
     elif name == "cycle":
-        _cycle(made, one, two)
+        _cycle(cluster, one, two)
     elif name == "overlap":
-        _overlap(made, one, two)
+        _overlap(cluster, one, two)
     elif name == "late":
-        _late(made, one, two)
+        _late(cluster, one, two)
     elif name == "lie":
         # previously settled values may be reported for a while
-        made.rest(14)
-        made.lie(1 + one % 3)
-        _send(made, two, 1, slow=False)
+        cluster.rest(14)
+        cluster.lie(1 + one % 3)
+        _send(cluster, two, 1, slow=False)
     elif name == "advance" and open_now:
         for _ in range(1 + two):
-            made.advance(open_now[one % len(open_now)], bad=two == 7)
-            made.rest(two % 3)
+            cluster.advance(open_now[one % len(open_now)], bad=two == 7)
+            cluster.rest(two % 3)
             if open_now[one % len(open_now)].stage >= STAGES:
                 break
     elif name == "rest":
-        made.rest(1 + one * 2)
+        cluster.rest(1 + one * 2)
     elif name == "turn":
-        _turn(made, part, one, two)
+        _turn(cluster, part, one, two)
     elif name == "look":
-        made.look()
+        cluster.look()
     elif name == "shrink":
-        made.shrink(part)
+        cluster.shrink(part)
     elif name == "sync":
-        made.sync(part)
+        cluster.sync(part)
     elif name in ("ask", "settle", "seen"):
-        _setting(made, name, one, two)
-    elif name == "move" and made.moves < 3:
-        brokers = sorted(made.racks)
+        _setting(cluster, name, one, two)
+    elif name == "move" and cluster.moves < 3:
+        brokers = sorted(cluster.racks)
         turned = brokers[two % len(brokers) :] + brokers[: two % len(brokers)]
-        made.move(part, turned[: 1 + one % min(3, len(brokers))])
+        cluster.move(part, turned[: 1 + one % min(3, len(brokers))])
     elif name in ("read", "part"):
-        made.read(parts=1 if name == "part" else None, size=2 + two)
-        if made.mode == "transactional":
-            made.read("read_committed", size=2 + two)
+        cluster.read(parts=1 if name == "part" else None, size=2 + two)
+        if cluster.mode == "transactional":
+            cluster.read("read_committed", size=2 + two)
     elif name == "expire":
-        made.expire(part)
-    elif name == "hang" and made.mode == "transactional":
-        made.hang(number)
+        cluster.expire(part)
+    elif name == "hang" and cluster.mode == "transactional":
+        cluster.hang(number)
 
 
-def _turn(made: Cluster, part: Part, one: int, two: int) -> None:
+def _turn(cluster: Cluster, part: Part, one: int, two: int) -> None:
     """Let returned replicas catch up, with records before and after; then maybe report settings or inject a fault."""
-    made.rest(1 + one)
-    _send(made, one, 0, slow=False)
-    made.sync(part)
-    _send(made, one, 0, slow=False)
+    cluster.rest(1 + one)
+    _send(cluster, one, 0, slow=False)
+    cluster.sync(part)
+    _send(cluster, one, 0, slow=False)
     if two % 2:
-        made.settings("seen", made.need)
-    made.rest(two % 3)
+        cluster.settings("seen", cluster.need)
+    cluster.rest(two % 3)
     if two > 3:
-        brokers = sorted(made.racks)
-        made.begin(OPS[1 + two % 2], made.racks[brokers[one % len(brokers)]], None, fails=False)
+        brokers = sorted(cluster.racks)
+        cluster.begin(OPS[1 + two % 2], cluster.racks[brokers[one % len(brokers)]], None, fails=False)
 
 
-def _wipe(made: Cluster, one: int, two: int) -> None:
+def _wipe(cluster: Cluster, one: int, two: int) -> None:
     """Wipe a rack, and send records before its injection, after it, after its effect, and after its verification."""
-    racks = sorted(set(made.racks.values()))
-    known = len(made.outages)
-    _send(made, one, 1, slow=False)
-    made.rest(1)
-    made.begin("wipe", racks[one % len(racks)], None, fails=False)
-    for outage in made.outages[known:]:
+    racks = sorted(set(cluster.racks.values()))
+    earlier = len(cluster.outages)
+    _send(cluster, one, 1, slow=False)
+    cluster.rest(1)
+    cluster.begin("wipe", racks[one % len(racks)], None, fails=False)
+    for outage in cluster.outages[earlier:]:
         for at in range(3):
             if two & (1 << at):
-                _send(made, one, 1, slow=at == 0)
+                _send(cluster, one, 1, slow=at == 0)
             if at < 2:
-                made.advance(outage, bad=at == 1 and one == 7)
-                made.rest(two % 3)
+                cluster.advance(outage, bad=at == 1 and one == 7)
+                cluster.rest(two % 3)
 
 
-def _cycle(made: Cluster, one: int, two: int) -> None:
+def _cycle(cluster: Cluster, one: int, two: int) -> None:
     """Wipe and heal a rack, often without verifying its recovery; or let the wipe fail and never heal it."""
-    _send(made, one, 2, slow=False)
-    made.rest(3)
-    known, racks = len(made.outages), sorted(set(made.racks.values()))
-    made.begin("wipe", racks[one % len(racks)], None, fails=two >= 4)
-    for outage in made.outages[known:]:
+    _send(cluster, one, 2, slow=False)
+    cluster.rest(3)
+    earlier, racks = len(cluster.outages), sorted(set(cluster.racks.values()))
+    cluster.begin("wipe", racks[one % len(racks)], None, fails=two >= 4)
+    for outage in cluster.outages[earlier:]:
         for _ in range(1, 3 if outage.fails else STAGES):
-            made.advance(outage, bad=outage.stage == STAGES - 1 and two % 4 > 0)
-            made.rest(1)
-    made.rest(12 * (two % 2))
+            cluster.advance(outage, bad=outage.stage == STAGES - 1 and two % 4 > 0)
+            cluster.rest(1)
+    cluster.rest(12 * (two % 2))
 
 
-def _late(made: Cluster, one: int, two: int) -> None:
+def _late(cluster: Cluster, one: int, two: int) -> None:
     """Lose a rack, which leaves ISRs 3 s later while records wait; perhaps lose another rack at the same time."""
-    known, racks = len(made.outages), sorted(set(made.racks.values()))
-    _send(made, one, 1, slow=False)
+    earlier, racks = len(cluster.outages), sorted(set(cluster.racks.values()))
+    _send(cluster, one, 1, slow=False)
     for at in range(1 + (two > 5)):
-        made.begin(OPS[two % 3], racks[(one + at) % len(racks)], None, fails=False)
-    for outage in made.outages[known:]:
-        made.advance(outage)
-        made.advance(outage)
+        cluster.begin(OPS[two % 3], racks[(one + at) % len(racks)], None, fails=False)
+    for outage in cluster.outages[earlier:]:
+        cluster.advance(outage)
+        cluster.advance(outage)
     for quarters in (2, 3, 12, 4):
-        made.rest(quarters)
-        for number in range(len(made.parts)):
-            made.send(number)
+        cluster.rest(quarters)
+        for number in range(len(cluster.parts)):
+            cluster.send(number)
 
 
-def _overlap(made: Cluster, one: int, two: int) -> None:
+def _overlap(cluster: Cluster, one: int, two: int) -> None:
     """Lose two racks; after one returns, the other stays unavailable for longer than a recovery may take."""
-    known, racks = len(made.outages), sorted(set(made.racks.values()))
+    earlier, racks = len(cluster.outages), sorted(set(cluster.racks.values()))
     for at in (one, one + 1):
-        made.begin(OPS[1 + two // 2 % 2], racks[at % len(racks)], None, fails=False)
-        for outage in made.outages[known:][at - one :]:
-            made.advance(outage)
-            made.advance(outage)
-        made.rest(2)
-    begun = made.outages[known:]
+        cluster.begin(OPS[1 + two // 2 % 2], racks[at % len(racks)], None, fails=False)
+        for outage in cluster.outages[earlier:][at - one :]:
+            cluster.advance(outage)
+            cluster.advance(outage)
+        cluster.rest(2)
+    begun = cluster.outages[earlier:]
     for outage in begun if two % 2 else reversed(begun):
         while outage.stage < STAGES:
-            made.advance(outage)
-            made.rest(1)
-        quiet(made, 56)
+            cluster.advance(outage)
+            cluster.rest(1)
+        quiet(cluster, 56)
 
 
-def _send(made: Cluster, one: int, two: int, *, slow: bool) -> None:
-    numbers = [(one + at) % len(made.parts) for at in range(1 + two)]
-    if made.mode == "transactional":
+def _send(cluster: Cluster, one: int, two: int, *, slow: bool) -> None:
+    numbers = [(one + at) % len(cluster.parts) for at in range(1 + two)]
+    if cluster.mode == "transactional":
         outcome = ("ok", "ok", "fail", "unknown")[one % 4]
-        made.transaction(numbers, outcome, committed=two % 2 == 0, local=slow)  # type: ignore[arg-type]
+        cluster.transaction(numbers, outcome, committed=two % 2 == 0, local=slow)  # type: ignore[arg-type]
         return
     for number in numbers:
-        made.send(number, slow=slow)
+        cluster.send(number, slow=slow)
 
 
-def _setting(made: Cluster, name: str, one: int, two: int) -> None:
+def _setting(cluster: Cluster, name: str, one: int, two: int) -> None:
     value = (1 + one % 3, 1 + two % 3)
     if name == "ask":
-        made.change(value, recorded=True)
+        cluster.change(value, recorded=True)
     elif name == "settle":
-        made.change(value, recorded=False)
+        cluster.change(value, recorded=False)
     else:
-        made.settings("seen", made.need)
+        cluster.settings("seen", cluster.need)
 
 
-def quiet(made: Cluster, quarters: int) -> None:
+def quiet(cluster: Cluster, quarters: int) -> None:
     """Let time pass, then send records."""
-    made.rest(quarters)
-    for number in range(len(made.parts)):
-        _send(made, number, 0, slow=False)
-    made.rest(14)
+    cluster.rest(quarters)
+    for number in range(len(cluster.parts)):
+        _send(cluster, number, 0, slow=False)
+    cluster.rest(14)
 
 
-def close(made: Cluster, *, heal: bool, kill: bool, late: bool) -> None:
+def close(cluster: Cluster, *, heal: bool, kill: bool, late: bool) -> None:
     """Heal all faults if ``heal``, send records long afterwards if ``late``, and end the producer."""
     for _ in range(STAGES):
-        for outage in made.outages if heal else ():
+        for outage in cluster.outages if heal else ():
             if outage.stage < STAGES:
-                made.advance(outage)
-                made.rest(2)
-    made.rest(16 if heal else 4)
+                cluster.advance(outage)
+                cluster.rest(2)
+    cluster.rest(16 if heal else 4)
     if late:
-        quiet(made, 40)
-    if made.asked is not None:
-        made.change(made.need, recorded=False)
-    made.end(killed=kill)
+        quiet(cluster, 40)
+    if cluster.asked is not None:
+        cluster.change(cluster.need, recorded=False)
+    cluster.end(killed=kill)
 
 
 @st.composite
@@ -263,96 +263,96 @@ def runs(
     names, placements = draw(st.sampled_from(LAYOUTS))
     racks = dict(enumerate(names, start=1))
     need = draw(st.tuples(st.integers(1, 3), st.integers(racks_min, 3)))
-    made = Cluster(racks, [list(own) for own in placements], need, draw(st.sampled_from(modes)), lag_ns, every,
-                   gated=gated, made=settings_at_creation or draw(st.booleans()))  # fmt: skip
+    cluster = Cluster(racks, [list(own) for own in placements], need, draw(st.sampled_from(modes)), lag_ns, every,
+                      gated=gated, made=settings_at_creation or draw(st.booleans()))  # fmt: skip
     actions = [name for name in ACTIONS if not calm or name not in CALM]
     number = st.integers(0, 7)
     steps = st.tuples(st.sampled_from(actions), number, number)
     if first:
-        act(made, (first, draw(number), draw(number)))
+        act(cluster, (first, draw(number), draw(number)))
     for step in draw(st.lists(steps, max_size=4) if first else st.lists(steps, min_size=16, max_size=40)):
         if calm and step[0] == "advance":
             step = (step[0], step[1], step[2] % 7)
-        act(made, step)
+        act(cluster, step)
     if draw(st.booleans()):
-        quiet(made, 28)
+        quiet(cluster, 28)
     if not calm and draw(st.booleans()):
         # An early read, which is not the final one.
-        made.read()
+        cluster.read()
     close(
-        made,
+        cluster,
         heal=heals and (calm or draw(st.booleans())),
         kill=not calm and draw(st.integers(0, 4)) == 0,
         late=draw(st.booleans()),
     )
     read = calm or draw(st.integers(0, 3)) > 0
     if read:
-        read = all([made.read(), made.read(), made.read("read_committed")])
-    made.look()
-    made.dump(size=draw(st.integers(2, 9)))
-    events, whole = list(made.events), True
+        read = all([cluster.read(), cluster.read(), cluster.read("read_committed")])
+    cluster.look()
+    cluster.dump(size=draw(st.integers(2, 9)))
+    events, whole = list(cluster.events), True
     if blurred:
         events, whole = blur(draw, events)
-    proved = all(one.proved_ns and (one.healed_ns or not one.heal_ns) for one in made.outages)
-    return Run(made, events, seen_all=whole and proved, read=read)
+    proved = all(one.proved_ns and (one.healed_ns or not one.heal_ns) for one in cluster.outages)
+    return Run(cluster, events, seen_all=whole and proved, read=read)
 
 
 def blur(draw: st.DrawFn, events: list[Event]) -> tuple[list[Event], bool]:
     """Remove observations or their responses for a while, a few times, and sometimes all reports of settings."""
     # The last observation shows where replicas are at the stop.
-    looks = [at for at, one in enumerate(events) if one.op == "look"][:-1]
+    observations = [at for at, one in enumerate(events) if one.op == "look"][:-1]
     whole = True
-    index = st.integers(0, len(looks) - 1)
-    for first, halves, gone in draw(st.lists(st.tuples(index, st.integers(8, 40), st.booleans()), max_size=3)):
-        until_ns = events[looks[first]].mono_ns + halves * S // 2
+    index = st.integers(0, len(observations) - 1)
+    for first, halves, removed in draw(st.lists(st.tuples(index, st.integers(8, 40), st.booleans()), max_size=3)):
+        until_ns = events[observations[first]].mono_ns + halves * S // 2
         # Checkers do not cover a short-lived state in a gap too short to count as one.
-        if until_ns > events[looks[-1]].mono_ns:
+        if until_ns > events[observations[-1]].mono_ns:
             continue
-        for at in looks[first:]:
+        for at in observations[first:]:
             one = events[at]
             if one.mono_ns < until_ns:
                 whole = False
                 events[at] = (
-                    replace(one, op="nothing") if gone else replace(one, outcome="unknown", data={"error": "-"})
+                    replace(one, op="nothing") if removed else replace(one, outcome="unknown", data={"error": "-"})
                 )
     if draw(st.integers(0, 7)) == 0:
         whole, events = False, [one for one in events if one.op != "settings"]
     return [one for one in events if one.op != "nothing"], whole
 
 
-def excused(made: Cluster, broker: int, sent: Sent) -> bool:
+def excused(cluster: Cluster, broker: int, sent: Sent) -> bool:
     """Return whether a wipe truly deleted the record from a broker that has not rejoined the ISR since."""
     at = (broker, sent.part)
-    return any(sent.key in one.took.get(at, ()) and at not in one.back_ns for one in made.outages)
+    return any(sent.key in one.took.get(at, ()) and at not in one.back_ns for one in cluster.outages)
 
 
 def known(run: Run, outage: Outage, broker: int, sent: Sent) -> bool:
     """Return whether the history proves if a wipe excuses a broker from having a record."""
-    made = run.cluster
+    cluster = run.cluster
     at = (broker, sent.part)
-    looks = [one.mono_ns for one in run.events if one.op == "look" and one.outcome == "ok"]
-    if outage.broker not in (None, broker) or made.racks[broker] != outage.rack or not outage.wipe:
+    observations = [one.mono_ns for one in run.events if one.op == "look" and one.outcome == "ok"]
+    if outage.broker not in (None, broker) or cluster.racks[broker] != outage.rack or not outage.wipe:
         return True
     if outage.proved_ns is None:
         return False
     if outage.proved_ns < sent.sent_ns:
         return True
     if at in outage.back_ns and outage.healed_ns is not None:
-        return any(max(outage.healed_ns, outage.back_ns[at]) < one for one in looks)
+        return any(max(outage.healed_ns, outage.back_ns[at]) < one for one in observations)
     if outage.heal_ns is not None or outage.inject_ns <= sent.done_ns:
         return False
     # An observation before the wipe shows which replicas had the record.
-    moved = [at_ns for at_ns in made.parts[sent.part].changed_ns if sent.sent_ns - 10**9 < at_ns < outage.inject_ns]
-    return not moved and any(sent.done_ns < one < outage.inject_ns for one in looks)
+    moved = [at_ns for at_ns in cluster.parts[sent.part].changed_ns if sent.sent_ns - 10**9 < at_ns < outage.inject_ns]
+    return not moved and any(sent.done_ns < one < outage.inject_ns for one in observations)
 
 
 def settled(run: Run, sent: Sent, before_ns: int, after_ns: int) -> bool:
     """Return whether nothing changed around an attempt and no fault makes the observations unreliable."""
-    made = run.cluster
-    part = made.parts[sent.part]
+    cluster = run.cluster
+    part = cluster.parts[sent.part]
     from_ns, to_ns = sent.sent_ns - before_ns, sent.done_ns + after_ns
-    seen = [one.mono_ns for one in run.events if one.op == "look"]
-    if any(from_ns < at_ns < to_ns for at_ns in [seen[0], seen[-1], *part.changed_ns, *made.need_ns]):
+    observed_ns = [one.mono_ns for one in run.events if one.op == "look"]
+    if any(from_ns < at_ns < to_ns for at_ns in [observed_ns[0], observed_ns[-1], *part.changed_ns, *cluster.need_ns]):
         return False
     begun_ns: int | None = None
     for one in run.events:
@@ -365,5 +365,5 @@ def settled(run: Run, sent: Sent, before_ns: int, after_ns: int) -> bool:
             begun_ns = None
     return all(
         one.inject_ns > to_ns or (one.healed_ns is not None and one.healed_ns < from_ns - before_ns)
-        for one in made.outages
+        for one in cluster.outages
     )

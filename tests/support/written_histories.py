@@ -365,8 +365,8 @@ def without(events: Sequence[Event], where: Callable[[Event], bool], which: int 
     """Return a history without one of the matching events."""
     found = [at for at, one in enumerate(events) if where(one)]
     assert found, "there is no such event"
-    gone = found[which]
-    return [one for at, one in enumerate(events) if at != gone]
+    removed = found[which]
+    return [one for at, one in enumerate(events) if at != removed]
 
 
 def changed(events: Sequence[Event], where: Callable[[Event], bool], which: int = 0, **data: Any) -> list[Event]:

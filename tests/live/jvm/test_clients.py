@@ -164,7 +164,7 @@ def test_a_blocking_listener_delays_no_acknowledgement(brokers: Brokers, topic: 
 
 
 def test_transactions(brokers: Brokers, topic: str) -> None:
-    here = TopicPartition(topic, 0)
+    partition = TopicPartition(topic, 0)
     with Producer(brokers.bootstrap, {"transactional.id": topic}) as producer:
         with pytest.raises(JavaError, match=r"^java\.lang\.IllegalStateException"):
             producer.begin()
@@ -180,9 +180,9 @@ def test_transactions(brokers: Brokers, topic: str) -> None:
         levels = {"read_uncommitted": {b"kept", b"aborted", b"open"}, "read_committed": {b"kept"}}
         for level, values in levels.items():
             with Consumer(brokers.bootstrap, {"isolation.level": level}) as consumer:
-                consumer.assign([here])
+                consumer.assign([partition])
                 assert {value for *_, value in read(consumer, len(values))} == values
-                assert consumer.ends([here])[here] == (5 if level == "read_uncommitted" else 4)
+                assert consumer.ends([partition])[partition] == (5 if level == "read_uncommitted" else 4)
         assert kept.result(0).offset.tolist() == [0]
         producer.commit()
 
@@ -251,7 +251,7 @@ def test_wakeup_ends_a_poll_and_close_is_bounded(brokers: Brokers, topic: str) -
 
 @pytest.mark.parametrize("release", ["patched", "4.3.1", "4.4", "3.9", "2.8"])
 def test_clients_of_other_releases_in_their_own_jvm(brokers: Brokers, topic: str, release: str) -> None:
-    here = TopicPartition(topic, 0)
+    partition = TopicPartition(topic, 0)
     with Gateway(client_classpath(release)) as home:
         with Producer(brokers.bootstrap, {"acks": "all"}, home=home) as producer:
             values = [b"%d" % number for number in range(500)]
@@ -264,7 +264,7 @@ def test_clients_of_other_releases_in_their_own_jvm(brokers: Brokers, topic: str
             (error,) = producer.send_batch("absent", [b""]).result(60).errors
             assert error.retriable
         with Consumer(brokers.bootstrap, home=home) as consumer:
-            consumer.assign([here])
+            consumer.assign([partition])
             assert [value for *_, value in read(consumer, 500)][:500] == values
             consumer.wakeup()
             with pytest.raises(JavaError, match=r"errors\.WakeupException"):

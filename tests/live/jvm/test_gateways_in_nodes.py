@@ -20,10 +20,10 @@ SCRIPT = str(paths.REPO / "tests/support/node_gateways.py")
 
 
 def in_lab(tmp_path: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    words = [str(RACKGATE), "lab", "run", "--bare", "--run-dir", str(tmp_path / "run"), "--", *command]
+    arguments = [str(RACKGATE), "lab", "run", "--bare", "--run-dir", str(tmp_path / "run"), "--", *command]
     environment = {**os.environ, "PYTHONPATH": str(paths.REPO)}
     return subprocess.run(
-        words, capture_output=True, text=True, check=False, cwd=paths.REPO, env=environment, timeout=200
+        arguments, capture_output=True, text=True, check=False, cwd=paths.REPO, env=environment, timeout=200
     )
 
 
