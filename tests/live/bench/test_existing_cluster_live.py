@@ -224,6 +224,7 @@ def executor_processes(place: Place) -> list[int]:
 
 
 def test_a_lost_executor_costs_a_block_and_not_the_run(place: Place) -> None:
+    """An executor is killed in a block; the block is repeated with its replacement, and the run has a note."""
     out = place.folder / "out-4"
     child = subprocess.Popen(place.arguments(4), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env())
 
