@@ -313,7 +313,7 @@ def test_after_kill_9_and_ctrl_c_no_topic_is_left_and_the_run_continues(place: P
     assert again.returncode == 130, output
     # 500 blocks of the first cell and 2 of the second
     assert f"continues: {kept} of 502 blocks are kept" in output
-    assert "interrupted: the run's topics are deleted" in output
+    assert "interrupted: the topics of the run are deleted" in output
     assert "Traceback" not in output
     assert not place.topics()
     assert json.loads((place.folder / "out-500" / "run" / "run.json").read_text("utf-8")).get("done") is None
@@ -322,7 +322,7 @@ def test_after_kill_9_and_ctrl_c_no_topic_is_left_and_the_run_continues(place: P
 def test_an_impossible_run_is_a_one_line_error_before_any_change(place: Place) -> None:
     for more, line in (
         (("--replicas", "1,2"), "2 brokers with a rack are too few for arm A, M=3, which needs 3; name more with"),
-        (("--replicas", "1,2,7"), "--replicas 7: cluster .* has no such broker with a rack that is alive"),
+        (("--replicas", "1,2,7"), "--replicas 7: cluster .* has no such live broker with a rack"),
     ):
         arguments = [*place.arguments(2), "--out", str(place.folder / "refused"), *more]
         done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=120, env=env())
