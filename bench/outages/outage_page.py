@@ -135,8 +135,8 @@ def markdown(result: Mapping[str, Any]) -> str:
     manifest = result["manifest"]
     lines = [
         f"Rack outages with `min.insync.racks`, Kafka {manifest['versions']['kafka']}, run {manifest['run_id']}:"
-        f" `{manifest['command']}`. In brackets {result['confidence']:.0%} intervals (Student's t) over outages, each"
-        " counted as one value; there is none for a single outage, or for equal values (in 3 of 3).",
+        f" `{manifest['command']}`. Each outage is one value. Fewer than five are counted (in 3 of 3), with the"
+        f" smallest and the largest value; in brackets {result['confidence']:.0%} intervals (Student's t) over more.",
         "",
         *markdown_table(("state", *HEAD), ([state["text"], *row] for state in result["states"] for row in rows(state))),
     ]
