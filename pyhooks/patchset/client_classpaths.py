@@ -28,13 +28,13 @@ def client_classpath(release: str) -> str:
     Raises:
         RackgateError: no such release, no distribution, or an artifact can't be downloaded or differs from its pin.
     """
-    built = Distribution.load()
     plan = recipe.load()
-    if release in {PATCHED, plan.version}:
-        return os.pathsep.join([built.classpath(overlay=release == PATCHED), str(built.hooks)])
     role = f"{_ROLE}{release}"
-    if role not in recipe.CLIENT_ROLES:
+    if release not in releases():
         raise RackgateError(f"no client of release {release!r} is known: {', '.join(releases())}")
+    built = Distribution.load()
+    if role not in recipe.CLIENT_ROLES:
+        return os.pathsep.join([built.classpath(overlay=release == PATCHED), str(built.hooks)])
     space = Workspace.of(plan)
     wanted = plan.with_role(role)
     with space.lock(lambda _: None), tempfile.TemporaryDirectory(prefix="rackgate-client-") as work:

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from bench import run_conditions
 from bench.analysis import record_check
+from bench.analysis.latency_analysis import SCHEMA_VERSION
 from bench.plan import scenarios
 from bench.plan.scenario import Scenario
 from bench.progress import RunSteps
@@ -187,7 +188,13 @@ def test_the_time_target_includes_the_report_and_does_not_change_the_status(
     took_s = iter([310.0, 330.0, 330.0])
     monkeypatch.setattr(RunStore, "took_s", property(lambda _: next(took_s)))
     kinds = {kind: {"count": 0, "examples": []} for kind in record_check.KINDS}
-    numbers: dict[str, Any] = {"cells": [], "outage": None, "end_to_end": {"kinds": kinds, "acked": 1}, "notes": []}
+    numbers: dict[str, Any] = {
+        "schema": SCHEMA_VERSION,
+        "cells": [],
+        "outage": None,
+        "end_to_end": {"kinds": kinds, "acked": 1},
+        "notes": [],
+    }
     monkeypatch.setattr(run_result, "analyse_run", lambda *_: dict(numbers))
     monkeypatch.setattr(run_result, "manifest", lambda *_, **__: {"took_s": {"whole": store.took_s}})
     monkeypatch.setattr("bench.report.run_page.render", lambda *_: None)

@@ -136,6 +136,7 @@ def _stub_first_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RACKGATE_LAB", raising=False)
     monkeypatch.setattr("pyhooks.patchset.builder.build", raise_started)
     monkeypatch.setattr("pyhooks.placement.cluster_query.query_brokers", raise_started)
+    monkeypatch.setattr("pyhooks.placement.cluster_query.disable_client_log", lambda: None)
     monkeypatch.setattr("pyhooks.lab.lab_processes.run", raise_started)
     monkeypatch.setattr("pyhooks.lab.lab_processes.up", raise_started)
     monkeypatch.setattr("bench.report.run_page.render", raise_started)

@@ -16,12 +16,12 @@ from pyhooks.core.wait import wait_for
 
 # On SIGTERM, writes more than a pipe buffer holds before it exits.
 WRITES_ON_SIGTERM = """
-import signal, sys
+import os, signal, sys
 def end(*_):
     sys.stdout.write("x" * 1_000_000)
     sys.exit(7)
 signal.signal(signal.SIGTERM, end)
-print("ready", flush=True)
+os.write(1, b"ready\\n")
 signal.pause()
 """
 

@@ -133,4 +133,6 @@ def test_malformed_details_are_reported_with_their_line(tmp_path: Path, data: di
 
 
 def test_all_event_types_are_in_one_module() -> None:
-    assert {event_type.__module__ for event_type in event_types()} == {events_module.__name__}
+    modules = {event_type.__module__ for event_type in event_types()}
+    # tests define event types too
+    assert {module for module in modules if module.startswith("pyhooks.")} == {events_module.__name__}
