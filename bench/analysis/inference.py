@@ -7,7 +7,9 @@ blocks. The baseline is the mean of the two arms with its settings, A and the co
 medians of A and A': by the logarithm of the ratio, and by the difference in ms. Over the blocks both are averaged
 twice: without the share ``trim`` of the blocks at each end, with the standard error from the winsorised blocks and
 Student's t (Tukey and McLaughlin, 1963; Yuen, 1974), and over all blocks with Student's t. The trimmed mean is
-published, because a burst of other work in one block does not move it.
+published, because a burst of other work in one block does not move it. Its degrees of freedom are the number of blocks
+that are not left out, less one, and less a quarter of those left out: with normal blocks Yuen's test without the latter
+would reject 1.6 times as often as stated at the strictest level of 48 comparisons.
 
 *Higher quantiles.* The quantile is that of the pooled records of all blocks, for the baseline those of A and A'. The
 estimates are the logarithm of the ratio of two such quantiles, and their difference in ms. Their standard error is the
@@ -90,8 +92,9 @@ class Estimate:
 
     @property
     def freedom(self) -> int:
-        """Degrees of freedom: the number of blocks that are not left out, less one."""
-        return self.blocks - 2 * math.floor(self.blocks * self.trim) - 1
+        """Degrees of freedom; see the module's description."""
+        cut = math.floor(self.blocks * self.trim)
+        return self.blocks - 2 * cut - 1 - cut // 2
 
     def interval(self, tail: float) -> Interval:
         """Return the interval that leaves out ``tail`` at each end."""
