@@ -154,7 +154,7 @@ def test_labels_of_settings_do_not_overlap() -> None:
 @pytest.mark.parametrize(
     ("exception", "kind"),
     [(REFUSED, "NotEnoughRacks"), ("NOT_ENOUGH_REPLICAS", "NotEnoughReplicas"), ("_MSG_TIMED_OUT", "MsgTimedOut"),
-     (None, "no answer"), ("not-reported", "not-reported")],
+     (None, "no response"), ("not-reported", "not-reported")],
 )  # fmt: skip
 def test_short_names_of_errors(exception: str | None, kind: str) -> None:
     assert timeline.kind_of(exception) == kind
