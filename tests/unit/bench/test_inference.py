@@ -286,7 +286,7 @@ def test_intervals_cover_the_true_ratio_at_their_confidence(
     assert missed / runs <= max_share(1 - RULES.confidence, runs)
 
 
-@few_or_many_runs(400, 20_000)
+@few_or_many_runs(400, 6_000)
 @pytest.mark.parametrize("model", NOISE_MODELS.values(), ids=NOISE_MODELS)
 @pytest.mark.parametrize(
     ("truth", "wrong"),
