@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import random
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ import typer
 from bench.plan.cell_setting import CellSetting
 from bench.run import instruments
 from bench.run.cluster_under_test import LabUnderTest, current_lab
-from pyhooks.core import paths, run_folder
+from pyhooks.core import paths, run_folder, statistics
 from pyhooks.core.files import read_object, write_json
 from pyhooks.kafka import gate
 
@@ -74,11 +73,10 @@ def measure_in_lab(target: LabUnderTest, arms: Sequence[OverlayArm], seed: str) 
         topic = f"overlay-{number}"
         _create(target, topic, arm, partitions)
         row: dict[str, Any] = {"arm": arm.label, "partitions": partitions}
-        row["ceiling"] = asdict(instruments.ceiling(target.run_tool, topic, SETTING, "all"))
+        row["ceiling"] = instruments.ceiling(target.run_tool, topic, SETTING, "all").as_json()
         if partitions == 1:
-            row["latency"] = asdict(
-                instruments.producer_perf_test(target.run_tool, topic, SETTING, LATENCY_RATE_PER_S, "all")
-            )
+            latency = instruments.producer_perf_test(target.run_tool, topic, SETTING, LATENCY_RATE_PER_S, "all")
+            row["latency"] = latency.as_json()
         target.run_tool("topics", ["--delete", "--topic", topic])
         # the first measurement warms up the brokers
         rows += [row] if number else []
@@ -121,23 +119,12 @@ def summarise(rounds: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, A
                 if not values:
                     continue
                 base = by_arm[BASELINE.label]
-                ratio = None if label == BASELINE.label else ratio_interval(values, base)
+                is_compared = label != BASELINE.label and len(values) > 1
+                ratio = asdict(statistics.ratio_interval(values, base, CONFIDENCE)) if is_compared else None
                 table.append(
                     {"arm": label, "partitions": partitions, "quantity": quantity, "values": values, "ratio": ratio}
                 )
     return table
-
-
-def ratio_interval(values: Sequence[float], base: Sequence[float]) -> dict[str, float] | None:
-    """Return the geometric mean of paired ratios with Student's t interval; None with fewer than two pairs."""
-    from scipy import stats
-
-    logs = [math.log(value / other) for value, other in zip(values, base, strict=True)]
-    if len(logs) < 2:
-        return None
-    mean, error = sum(logs) / len(logs), float(stats.sem(logs))
-    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1)) * error
-    return {"low": math.exp(mean - reach), "point": math.exp(mean), "high": math.exp(mean + reach)}
 
 
 def overlay_command(
