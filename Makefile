@@ -18,6 +18,7 @@ help:
 	@echo "make bench-outages racks killed, cut off and destroyed, several times each: what each arm acknowledges (ten minutes)"
 	@echo "make bench-overlay stock Kafka against the overlay in alternating labs: highest throughput and latency (20 minutes)"
 	@echo "make bench-existing  tries the benchmark on a cluster that is there, with two Spark workers as load hosts (minutes)"
+	@echo "make bench-scale  tries it with eight executors and 10,000 records/s on 64 partitions, and kills one (minutes)"
 	@echo "make bench-speed  how fast its analysis is, on 5 and 50 million made-up observations"
 	@echo "make bench-pacer  whether its pacer holds 20,000 records/s on one core, and how late it sends (some seconds)"
 	@echo "make test    all that CI runs (target: 15 minutes): check, pytest, Kafka's PartitionTest and the cost of the gate on the overlay, a few system tests"
@@ -75,6 +76,11 @@ readme-pictures: $(VENV)/ready
 .PHONY: bench-existing
 bench-existing: build
 	@exec $(BIN)/pytest -s -m long tests/live/bench/test_existing_cluster_live.py
+
+# Eight executors, 10,000 records/s on 64 partitions, one executor killed; figures for bench/scale.md.
+.PHONY: bench-scale
+bench-scale: build
+	@exec $(BIN)/pytest -s -m long tests/live/bench/test_many_executors.py
 
 # The analysis alone, on made-up observations, 5 and 50 million; needs no cluster.
 .PHONY: bench-speed

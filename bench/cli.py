@@ -88,6 +88,18 @@ def run_command(
     tasks: Annotated[
         int | None, typer.Option(min=1, help="Number of Spark tasks that send the load [default: the scenario's].")
     ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Records/s of every cell, in place of its own rate or percentage.")
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option(help="Partitions of the topics of every cell; all replicas lead some [default: 1].")
+    ] = None,
+    shared: Annotated[
+        bool,
+        typer.Option(
+            "--shared", help="With --bootstrap: executors share --out at the same path, and write observations there."
+        ),
+    ] = False,
     environment: Annotated[
         Path | None,
         typer.Option(help="With --bootstrap: packed Python environment (.tar.gz) for executors without one."),
@@ -108,6 +120,7 @@ def run_command(
         "--replicas": replicas,
         "--environment": environment,
         "--conf": conf,
+        "--shared": shared,
     }
     if not bootstrap and (given := [name for name, value in existing_options.items() if value]):
         raise RackgateError(f"{', '.join(given)}: only with --bootstrap, the addresses of an existing cluster")
@@ -123,15 +136,18 @@ def run_command(
         "--command-config": command_config,
         "--replicas": replicas,
         "--tasks": tasks,
+        "--rate": rate,
+        "--partitions": partitions,
         "--environment": environment,
     }
     # only the names of settings, because the values may be secret
     settings = [argument for setting in conf or [] for argument in ("--conf", f"{setting.split('=', 1)[0]}=…")]
+    settings += ["--shared"] if shared else []
     command = shlex.join(["rackgate", "bench", "run", *_arguments(options), *settings])
     if not bootstrap:
-        plan = scenarios.load(scenario, scenario_file, topology, tasks)
+        plan = scenarios.load(scenario, scenario_file, topology, tasks, rate_per_s=rate, partitions=partitions)
         arguments = ["--scenario", plan.name, "--scenarios", str(scenario_file.resolve()), "--master", master]
-        arguments += _arguments({"--topology": topology, "--tasks": tasks})
+        arguments += _arguments({"--topology": topology, "--tasks": tasks, "--rate": rate, "--partitions": partitions})
         arguments += ["--command", command, *(["--json"] if as_json else [])]
         _run_in_labs(plan, arguments, out or DEFAULT_OUT, fresh=fresh, master=master, as_json=as_json)
         return
@@ -150,6 +166,9 @@ def run_command(
         environment=environment,
         conf=_settings(conf or []),
         command=command,
+        rate_per_s=rate,
+        partitions=partitions,
+        shared=shared,
     )
     _run_on_existing_cluster(request, as_json=as_json)
 
@@ -203,6 +222,8 @@ def _run_in_labs(plan: Scenario, arguments: list[str], out: Path, *, fresh: bool
             f"--master {master}: runs {cores} task{'s' if cores > 1 else ''} at a time, and the load has {plan.tasks}:"
             f" use 'local[{plan.tasks}]' or a lower --tasks"
         )
+    if slow := [cell.id for cell in plan.cells if cell.setting.partitions > 1 and cell.reached.slow]:
+        raise RackgateError(f"--partitions: the slow followers of cell {slow[0]} would lead some of several partitions")
     inside = bool(os.environ.get("RACKGATE_LAB"))
     if not inside:
         check_machine(sorted({name for name, _ in plan.places}), master)

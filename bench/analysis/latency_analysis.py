@@ -7,7 +7,6 @@ interpolation between neighbours. The plan's ``min_beyond`` limits how far into 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +150,7 @@ def _numbers(measured: CellMeasurements, rows: list[dict[str, Any]], family: int
         "cell": cell.id,
         "label": cell.label,
         "state": cell.state,
-        "setting": asdict(cell.setting),
+        "setting": cell.setting.as_json(),
         "judged": [quantile_name(q) for q in cell.judged],
         "arms": list(measured.summary.values()),
         "rounds": list(measured.rounds),

@@ -14,7 +14,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka import topics
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, Requirement
-from pyhooks.kafka.topics import LeaderAndIsr, TopicSpec
+from pyhooks.kafka.topics import LeaderAndIsr, Partition, TopicSpec
 from pyhooks.workload import requirement_changes
 from pyhooks.workload.requirement_changes import ReportedRequirements
 
@@ -38,7 +38,7 @@ def arm_topic(arm: BenchArm) -> TopicSpec:
 def cell_topics(cell: BenchCell, session: int, prefix: str = "") -> list[TopicSpec]:
     """Return the topics of a cell, as many as there are arms; their requirements are set before each block."""
     names = [f"{prefix}{cell.id}-{session}-t{number}" for number in range(1, len(cell.scenario.latency_arms) + 1)]
-    return [TopicSpec(name, cell.replicas, {}) for name in names]
+    return [TopicSpec(name, cell.replicas, {}, cell.setting.partitions) for name in names]
 
 
 class BenchTopics:
@@ -97,12 +97,12 @@ class BenchTopics:
         return self._query(self._client, topic).all_report(value)
 
     def wait_isrs(self, names: Sequence[str], isr: Sequence[int]) -> None:
-        """Wait until each topic has this ISR."""
+        """Wait until all partitions of each topic have this ISR."""
         topics.wait_isrs(self._client, dict.fromkeys(names, frozenset(isr)))
 
-    def states(self, names: Sequence[str]) -> Mapping[str, LeaderAndIsr]:
-        """Return leader and ISR of each topic that the cluster reports."""
-        return topics.try_states(self._client, names)
+    def states(self, names: Sequence[str]) -> Mapping[Partition, LeaderAndIsr]:
+        """Return leader and ISR of each partition of topics that the cluster reports."""
+        return topics.try_partition_states(self._client, names)
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete topics; see ``delete``."""

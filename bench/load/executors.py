@@ -16,9 +16,11 @@ import platform
 import socket
 import statistics
 import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +56,7 @@ class LoadHost:
         machine: platform of the host.
         versions: versions of Python and of the packages that a load needs; None for one that can't be imported.
         loaded: last component of the folders from which the project's code and the client were loaded.
-        trouble: what can't be loaded and why, or empty.
+        trouble: what it can't do for a load and why, or empty.
         unreached: brokers that it can't connect to, and why.
         round_trips_ms: durations of TCP handshakes with each broker, by broker id.
         clock: difference between its clock and the driver's.
@@ -188,9 +190,16 @@ def await_slots(spark: SparkSession, tasks: int) -> int:
 
 
 def survey(
-    spark: SparkSession, slots: int, brokers: Mapping[int, str], *, java: bool
+    spark: SparkSession, slots: int, brokers: Mapping[int, str], *, java: bool, shared: Path | None
 ) -> tuple[list[LoadHost], dict[str, int]]:
     """Survey all executors, and prepare their Python for the load.
+
+    Args:
+        spark: a session on the cluster.
+        slots: number of tasks that the executors run at a time.
+        brokers: broker id to address.
+        java: whether the load uses the Java producer.
+        shared: folder of the run to which executors must be able to write; None if they send observations here.
 
     Returns:
         The executors in the order of their names, and the clock differences of their hosts, see
@@ -201,13 +210,20 @@ def survey(
     """
     conf = spark.sparkContext.getConf()
     host_name = str(conf.get("spark.driver.host"))
-    with clock_offsets.serving_clock(str(conf.get("spark.driver.bindAddress", host_name))) as clock_served:
+    with ExitStack() as stack:
+        listen = str(conf.get("spark.driver.bindAddress", host_name))
+        clock_served = stack.enter_context(clock_offsets.serving_clock(listen))
         address = host_name, clock_served.at.address[1]
+        probe = shared and Path(stack.enter_context(tempfile.TemporaryDirectory(dir=shared)))
 
         def work(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
             for frame in frames:
                 yield pd.DataFrame(
-                    {"survey": [json.dumps(_survey_executor(brokers, address, java=java)) for _ in frame["id"]]}
+                    {
+                        "survey": [
+                            json.dumps(_survey_executor(brokers, address, java=java, probe=probe)) for _ in frame["id"]
+                        ]
+                    }
                 )
 
         frame = spark.range(0, slots, 1, slots).mapInPandas(work, schema=SCHEMA, barrier=True)
@@ -231,8 +247,10 @@ def survey(
     return list(hosts.values()), clock_offsets.host_offsets(pairs)
 
 
-def _survey_executor(brokers: Mapping[int, str], address: tuple[str, int], *, java: bool) -> dict[str, Any]:
-    """Return what this executor provides."""
+def _survey_executor(
+    brokers: Mapping[int, str], address: tuple[str, int], *, java: bool, probe: Path | None
+) -> dict[str, Any]:
+    """Return what this executor provides; ``probe``: new folder of the driver that it must find."""
     use_sent_client()
     versions: dict[str, str | None] = {"python": platform.python_version()}
     loaded = {"code": Path(__file__).parents[2].name}
@@ -241,7 +259,7 @@ def _survey_executor(brokers: Mapping[int, str], address: tuple[str, int], *, ja
         try:
             module = __import__(package)
         except ImportError as error:
-            versions[package], trouble = None, f"{package}: {error}"
+            versions[package], trouble = None, f"load {package}: {error}"
         else:
             version = getattr(module, "__version__", None)
             if package == "confluent_kafka":
@@ -249,6 +267,8 @@ def _survey_executor(brokers: Mapping[int, str], address: tuple[str, int], *, ja
             versions[package] = str(version if version is not None else importlib.metadata.version(package))
     if java and not trouble:
         trouble = _java_trouble()
+    if probe is not None and not (probe.is_dir() and os.access(probe.parent, os.W_OK)):
+        trouble = trouble or f"write to {probe.parent}, which --shared requires"
     trips: dict[str, list[float]] = {}
     unreached: dict[str, str] = {}
     for broker, broker_address in brokers.items():
@@ -276,7 +296,7 @@ def _java_trouble() -> str:
     try:
         jpype.getDefaultJVMPath()
     except jpype.JVMNotFoundException:
-        return "Java (libjvm.so): set JAVA_HOME, as with --conf spark.executorEnv.JAVA_HOME=…"
+        return "load Java (libjvm.so): set JAVA_HOME, as with --conf spark.executorEnv.JAVA_HOME=…"
     return ""
 
 
@@ -295,7 +315,7 @@ def _check(host: LoadHost) -> None:
     """Raise an error that names what an executor lacks to carry load."""
     if host.trouble:
         raise RackgateError(
-            f"executor {host.name} (Python {host.versions['python']}, {host.machine}) can't load {host.trouble};"
+            f"executor {host.name} (Python {host.versions['python']}, {host.machine}) can't {host.trouble};"
             " bench/README.md lists the requirements of executors"
         )
     for broker, reason in host.unreached.items():

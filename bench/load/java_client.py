@@ -28,9 +28,11 @@ class JavaClient:
         for topic in topics:
             self._producer.learn(topic)
 
-    def produce(self, topic: str, value: bytes, key: bytes, *, on_delivery: Callable[..., None]) -> None:
+    def produce(
+        self, topic: str, value: bytes, key: bytes, partition: int, *, on_delivery: Callable[..., None]
+    ) -> None:
         """Send a record; ``on_delivery`` is called with its outcome in the producer's own thread."""
-        future = self._producer.send_batch(topic, [value], keys=[key])
+        future = self._producer.send_batch(topic, [value], keys=[key], partitions=partition)
         self._open.add(future)
         future.add_done_callback(partial(self._ended, on_delivery))
 

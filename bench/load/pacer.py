@@ -52,7 +52,9 @@ class ProduceFailure:
 class PacedClient(Protocol):
     """Interface of ``confluent_kafka.Producer`` that the pacer needs."""
 
-    def produce(self, topic: str, value: bytes, key: bytes, *, on_delivery: Callable[..., None]) -> None:
+    def produce(
+        self, topic: str, value: bytes, key: bytes, partition: int, *, on_delivery: Callable[..., None]
+    ) -> None:
         """Queue a record; raise BufferError if the queue is full."""
 
     def flush(self, timeout: float) -> int:
@@ -126,6 +128,7 @@ class ArmPacer:
         slots: slots in the order of time.
         value: value of every record.
         task: number of this task, of ``tasks`` that share the schedule.
+        partitions: number of partitions of each topic; records go to them in turn, by their sequence number.
         clock: returns monotonic nanoseconds.
         sleep: sleeps for a number of seconds.
     """
@@ -138,6 +141,7 @@ class ArmPacer:
     task: int
     tasks: int
     flush_s: float
+    partitions: int = 1
     clock: Callable[[], int] = time.monotonic_ns
     sleep: Callable[[float], None] = time.sleep
 
@@ -156,10 +160,12 @@ class ArmPacer:
         due = (self.start_ns + slot.intended[observations.index]).tolist()
         for at, index in enumerate(share):
             wait_until(due[at], clock=self.clock, sleep=self.sleep)
-            key = record_key(self.run_id, self.load, slot.arm, slot.first_seq + index)
+            seq = slot.first_seq + index
+            key, partition = record_key(self.run_id, self.load, slot.arm, seq), seq % self.partitions
+            report = partial(observations.report, self.clock, at)
             observations.sent_ns[at] = self.clock()
             try:
-                client.produce(slot.topic, self.value, key, on_delivery=partial(observations.report, self.clock, at))
+                client.produce(slot.topic, self.value, key, partition, on_delivery=report)
             except BufferError:
                 observations.record_not_queued(self.clock, at)
         return observations

@@ -52,6 +52,7 @@ class SparkLoad:
         config: properties of the producer, without addresses and acks.
         seed: seed of the payload.
         flush_s: bound on waiting for the last reports, in seconds.
+        partitions: number of partitions of each topic.
         leader_only: ids of the arms whose producer uses ``acks=1``; the others use ``acks=all``.
         known_offsets_ns: result of ``bench.load.clock_offsets.host_offsets``; for hosts that can't reach the driver.
     """
@@ -68,6 +69,7 @@ class SparkLoad:
     flush_s: float
     tasks: int
     slots: tuple[Slot, ...]
+    partitions: int = 1
     leader_only: frozenset[str] = frozenset()
     known_offsets_ns: Mapping[str, int] = field(default_factory=dict)
 
@@ -141,6 +143,7 @@ def run_task(load: SparkLoad, task: int, agree_on_start: Callable[[], int]) -> I
                 task=task,
                 tasks=load.tasks,
                 flush_s=load.flush_s,
+                partitions=load.partitions,
             )
             for slots in arms
         ]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from bench.plan.cluster_states import STATES
 from bench.plan.lab_topology import LINKS
 from pyhooks.core.toml_config import Table
 
 LOADS_PERCENT = (20, 50, 80)
+# Rate that one task sends on one core (``rackgate bench pacer``), in records/s; and a bound on topic creation.
+MOST_PER_TASK, MOST_PARTITIONS = 20_000, 1000
 SIZES_BYTES = (100, 1000, 10_000)
 LINGERS_MS = (0, 5)
 ClientKind = Literal["confluent", "java"]
@@ -31,6 +33,7 @@ class CellSetting:
         record_bytes: size of a record's value.
         linger_ms: the client's ``linger.ms``.
         client: producer that sends the load.
+        partitions: number of partitions of each topic; the replicas lead them in turn.
     """
 
     state: str = "healthy"
@@ -40,6 +43,7 @@ class CellSetting:
     record_bytes: int = 1000
     linger_ms: int = 0
     client: ClientKind = "confluent"
+    partitions: int = 1
 
     @property
     def load_text(self) -> str:
@@ -56,8 +60,16 @@ class CellSetting:
             SIZE_LABELS[self.record_bytes],
             f"linger {self.linger_ms} ms",
             CLIENT_LABELS[self.client],
+            *([f"{self.partitions} partitions"] if self.partitions > 1 else []),
         )
         return ", ".join(values)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the setting as plain JSON; without ``partitions`` if there is one, as in earlier results."""
+        found = asdict(self)
+        if self.partitions == 1:
+            del found["partitions"]
+        return found
 
 
 def read_setting(table: Table) -> CellSetting:
@@ -73,7 +85,7 @@ def read_setting(table: Table) -> CellSetting:
         state=table.choice("state", tuple(STATES)),
         link=table.choice("link", tuple(LINKS)),
         load_percent=table.choice("load_percent", LOADS_PERCENT) if has_percent else None,
-        rate_per_s=None if has_percent else table.number("rate_per_s", 1, 20_000),
+        rate_per_s=None if has_percent else table.number("rate_per_s", 1, MOST_PER_TASK),
         record_bytes=table.choice("record_bytes", SIZES_BYTES),
         linger_ms=table.choice("linger_ms", LINGERS_MS),
         client=table.choice("client", CLIENTS),

@@ -298,7 +298,7 @@ class Scenario:
         found["cells"] = [
             {
                 "id": cell.id,
-                **asdict(cell.setting),
+                **cell.setting.as_json(),
                 "topology": cell.topology,
                 "replicas": list(cell.replicas),
                 "blocks": cell.scenario.latency.blocks,

@@ -60,7 +60,15 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     return both
 
 
-def load(name: str, path: Path = SHIPPED, place: str | None = None, tasks: int | None = None) -> Scenario:
+def load(
+    name: str,
+    path: Path = SHIPPED,
+    place: str | None = None,
+    tasks: int | None = None,
+    *,
+    rate_per_s: float | None = None,
+    partitions: int | None = None,
+) -> Scenario:
     """Read one scenario.
 
     Args:
@@ -68,9 +76,12 @@ def load(name: str, path: Path = SHIPPED, place: str | None = None, tasks: int |
         path: the file; by default the one that comes with the project.
         place: topology in place of the scenario's.
         tasks: number of Spark tasks in place of the scenario's.
+        rate_per_s: load of every cell in records/s, in place of its own.
+        partitions: number of partitions of the topics of every cell.
 
     Raises:
-        RackgateError: the scenario does not exist, or a key is missing, unknown or out of range.
+        RackgateError: the scenario does not exist, a key is missing, unknown or out of range, or its cells can't have
+            this rate or these partitions.
     """
     table = plan_table(name, path, kind="scenario", purpose="it describes the scenarios")
     topology_name = table.text("topology")
@@ -90,12 +101,33 @@ def load(name: str, path: Path = SHIPPED, place: str | None = None, tasks: int |
         outage=outage_plan(table.table("outage"), most_per_s=1_000_000) if table.has("outage") else None,
         arms=_arms(table),
         # the target is for the plan as it is in the file
-        bar_min=bar_min if place in (None, topology_name) and tasks in (None, own_tasks) else None,
+        bar_min=bar_min
+        if place in (None, topology_name) and tasks in (None, own_tasks) and rate_per_s is None and partitions is None
+        else None,
     )
     _check_arms(scenario, table)
-    scenario = dataclasses.replace(scenario, cells=_cells(scenario, table))
+    cells = [_scaled(cell, rate_per_s, partitions) for cell in _cells(scenario, table)]
     table.done()
-    return scenario
+    return dataclasses.replace(scenario, cells=tuple(cells))
+
+
+def _scaled(cell: BenchCell, rate_per_s: float | None, partitions: int | None) -> BenchCell:
+    """Return a cell with this rate and number of partitions, each if given."""
+    setting, tasks = cell.setting, cell.scenario.tasks
+    if rate_per_s is not None:
+        most = tasks * cell_setting.MOST_PER_TASK
+        if not 1 <= rate_per_s <= most:
+            number = f"{tasks} task{'s' if tasks > 1 else ''}"
+            raise RackgateError(
+                f"--rate {rate_per_s:g}: must be from 1 to {most} records/s with {number}, because a task sends at most"
+                f" {cell_setting.MOST_PER_TASK}; raise --tasks for more"
+            )
+        setting = dataclasses.replace(setting, rate_per_s=rate_per_s, load_percent=None)
+    if partitions is not None:
+        if not 1 <= partitions <= cell_setting.MOST_PARTITIONS:
+            raise RackgateError(f"--partitions {partitions}: must be from 1 to {cell_setting.MOST_PARTITIONS}")
+        setting = dataclasses.replace(setting, partitions=partitions)
+    return dataclasses.replace(cell, setting=setting, label=setting.text)
 
 
 def _cells(scenario: Scenario, table: Table) -> tuple[BenchCell, ...]:

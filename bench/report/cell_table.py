@@ -71,6 +71,8 @@ def _setting(cell: Mapping[str, Any]) -> list[str]:
     load = f"{rate:,.0f}/s" if rate else ""
     if setting["load_percent"]:
         load = f"{setting['load_percent']} %" + (f" = {load}" if load else "")
+    if partitions := setting.get("partitions"):
+        load += f", {partitions} partitions"
     client = CLIENT_LABELS[setting["client"]]
     record = f"{SIZE_LABELS[setting['record_bytes']]}, {setting['linger_ms']} ms, {client}"
     return [cell["cell"], STATES[cell["state"]].text, setting["link"], load or NONE, record]

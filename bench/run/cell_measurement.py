@@ -16,7 +16,7 @@ from bench.run import instruments, sustained_rate
 from bench.run.measurement_session import MeasurementSession
 from bench.run.run_store import WARM_UP
 from pyhooks.core.errors import RackgateError
-from pyhooks.kafka.topics import TopicSpec
+from pyhooks.kafka.topics import LeaderAndIsr, TopicSpec
 
 # Estimates in seconds for the progress display: a block beside its length; topics created, read back and deleted; a
 # slow follower; killed followers, fixed part and each; two probes of all arms.
@@ -26,6 +26,8 @@ INSTRUMENT_S = 7.0
 UNDER_LOAD, ROUND_TRIPS_S = "under load", 60.0
 # Limit of consecutive attempts at a block. A state that does not last through any of them is not the cell's state.
 MOST_DISCARDED = 3
+# Limit of partitions that a message names.
+MOST_NAMED = 5
 
 
 def planned_s(cell: BenchCell, blocks: int, *, first: bool, ramp: bool) -> float:
@@ -103,7 +105,7 @@ def measure(session: MeasurementSession, cell: BenchCell) -> None:
     rate_per_s = rate_of(session, cell)
     specs = arm_topics.cell_topics(cell, session.number, session.prefix)
     reached = cell.reached
-    run = CellRun(session, cell, [spec.name for spec in specs], session.target.without(reached.dead))
+    run = CellRun(session, cell, specs, session.target.without(reached.dead))
     session.topics.create(specs)
     session.topics.apply_settings(run.topics_of_block(0), cell.scenario.latency_arms)
     with session.target.state(reached, session.history):
@@ -158,16 +160,21 @@ class CellRun:
     Attributes:
         session: the session.
         cell: the cell.
-        names: names of the cell's topics.
+        specs: the cell's topics.
         bootstrap: addresses of the live brokers.
         driven: ids of the arms that get load, because no probe of them was refused.
     """
 
     session: MeasurementSession
     cell: BenchCell
-    names: list[str]
+    specs: list[TopicSpec]
     bootstrap: str
     driven: list[str] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the cell's topics."""
+        return [spec.name for spec in self.specs]
 
     def topics_of_block(self, block: int) -> dict[str, str]:
         """Return the topic of each arm in a block."""
@@ -226,7 +233,7 @@ class CellRun:
             for number, arm in enumerate(arms):
                 session.steps.tell(f"{cell.id}: {instrument}, {arm.label}")
                 topic = f"{session.prefix}{cell.id}-{session.number}-{instrument}-{number}"
-                session.topics.create([TopicSpec(topic, cell.replicas, {})])
+                session.topics.create([TopicSpec(topic, cell.replicas, {}, cell.setting.partitions)])
                 session.topics.apply_settings({arm.id: topic}, [arm])
                 measurement = instruments.measure(
                     instrument,
@@ -282,17 +289,22 @@ class CellRun:
     def _contradiction(self) -> str:
         """Return what contradicts the cell's state of the topics at this moment; empty if nothing does."""
         reached = self.cell.reached
-        expected = reached.isr[0], tuple(sorted(reached.isr))
+        isr = tuple(sorted(reached.isr))
+        assigned = {one: replicas for spec in self.specs for one, replicas in spec.assignment.items()}
+        # the controller elects the first replica in the ISR
+        expected = {
+            one: LeaderAndIsr(next(broker for broker in replicas if broker in isr), isr)
+            for one, replicas in assigned.items()
+        }
         states = self.session.topics.states(self.names)
         found = [
-            f"{name}: leader {states[name].leader}, ISR {list(states[name].isr)}"
-            if name in states
-            else f"{name}: unknown"
-            for name in self.names
-            if name not in states or (states[name].leader, states[name].isr) != expected
+            f"{name}-{number}: " + (f"leader {state.leader}, ISR {list(state.isr)}" if state else "unknown")
+            for (name, number), wanted in expected.items()
+            if (state := states.get((name, number))) != wanted
         ]
+        more = [f"and {len(found) - MOST_NAMED} more partitions"] if len(found) > MOST_NAMED else []
         fault = self.session.target.contradiction(reached)
-        return "; ".join([*found, *([fault] if fault else [])])
+        return "; ".join([*found[:MOST_NAMED], *more, *([fault] if fault else [])])
 
     def read_back(self) -> dict[str, Any] | None:
         """Check the acknowledged records of this session's blocks against the topics; None if it measured none."""

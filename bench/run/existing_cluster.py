@@ -10,7 +10,7 @@ import dataclasses
 import logging
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -54,7 +54,7 @@ TOPOLOGY = "existing cluster"
 QUERY_S = 15.0
 # file with the topics that a run could not delete
 LEFT = "topics-left.json"
-# The observations are stored on this host, so they are analysed here.
+# Master of the analysis if the observations are stored on this host alone.
 ANALYSIS_MASTER = "local[2]"
 REDACTION = {
     "spark.redaction.regex": client_security.REDACTED,
@@ -64,7 +64,10 @@ REDACTION = {
 
 @dataclass(frozen=True)
 class ExistingClusterRequest:
-    """Command-line arguments of a run on an existing cluster; ``command`` is the command line for the manifest."""
+    """Command-line arguments of a run on an existing cluster; ``command`` is the command line for the manifest.
+
+    ``shared``: whether executors have the folder ``out`` at the same path, which those of ``local[N]`` have anyway.
+    """
 
     bootstrap: str
     command_config: Path | None
@@ -78,6 +81,14 @@ class ExistingClusterRequest:
     environment: Path | None
     conf: Mapping[str, str]
     command: str
+    rate_per_s: float | None = None
+    partitions: int | None = None
+    shared: bool = False
+
+    @property
+    def shares_files(self) -> bool:
+        """Whether executors write observations to this host's files, so that they need not be sent."""
+        return self.shared or in_process(self.master)
 
 
 @dataclass
@@ -169,6 +180,13 @@ def measure(request: ExistingClusterRequest, console: Console) -> dict[str, Any]
     # before the cluster is queried, which may take a while
     run_folder.check(request.out.resolve(), run_folder.BENCH, keep=(run_folder.LOCK,))
     client_security.check_conf(request.conf)
+    plan = scenarios.load(
+        request.scenario,
+        request.scenario_file,
+        tasks=request.tasks,
+        rate_per_s=request.rate_per_s,
+        partitions=request.partitions,
+    )
     if request.command_config is not None and not in_process(request.master):
         client_security.check_spark(request.master, effective_settings(request.conf))
     # py4j logs a traceback for each call that an interrupt ends; relevant errors are raised as well
@@ -177,7 +195,6 @@ def measure(request: ExistingClusterRequest, console: Console) -> dict[str, Any]
     security = client_security.read_security(request.command_config)
     observed = cluster_query.query_brokers(request.bootstrap, security.java, timeout_s=QUERY_S)
     target = ClusterTarget(request.bootstrap, security, observed)
-    plan = scenarios.load(request.scenario, request.scenario_file, tasks=request.tasks)
     scenario, left_out = fit_plan(plan, observed, request)
     for line in left_out:
         console.print(plain(line))
@@ -205,7 +222,7 @@ def _measure_in_folder(
             with deleting_topics(request.bootstrap, config, request.out.resolve() / LEFT) as cleaner:
                 _measure(request, target, scenario, store, steps, cleaner, console)
                 cleaner.report_no_clients()
-        with spark_session(folder / "spark", master=ANALYSIS_MASTER) as spark:
+        with _analysis_session(request, folder / "spark") as spark:
             arguments = lab_run.LabRunArguments(
                 master=request.master, command=request.command, out=request.out.resolve()
             )
@@ -244,7 +261,9 @@ def _measure(
             java = any(cell.setting.client == "java" for cell in scenario.cells)
             executors.send(spark, work, request.environment, java=java)
             slots = executors.await_slots(spark, scenario.tasks)
-            target.hosts, known_offsets_ns = executors.survey(spark, slots, target.addresses, java=java)
+            target.hosts, known_offsets_ns = executors.survey(
+                spark, slots, target.addresses, java=java, shared=store.folder if request.shares_files else None
+            )
             for host in target.hosts:
                 console.print(plain(f"load host {host.name}: {host.cpus} CPUs, clock {host.clock.text}"))
             session = MeasurementSession(
@@ -260,7 +279,7 @@ def _measure(
                 sampler=UsageSampler(),
                 prefix=f"rackgate-bench-{store.run_id}-{token_hex(3)}-",
                 known_offsets_ns=known_offsets_ns,
-                carried=True,
+                carried=not request.shares_files,
             )
             session.round_trips["idle"] = executors.round_trips(target.hosts) + target.round_trips()
         for cell in store.pending(scenario, place):
@@ -285,6 +304,11 @@ def _spark(request: ExistingClusterRequest, work: Path) -> Iterator[SparkSession
             context._accumulatorServer.handle_error = lambda *_: None
             context._gateway.proc.kill()
             raise
+
+
+def _analysis_session(request: ExistingClusterRequest, work: Path) -> AbstractContextManager[SparkSession]:
+    """Return a session for the analysis: on the executors if they share the observations, else on this host."""
+    return _spark(request, work) if request.shares_files else spark_session(work, master=ANALYSIS_MASTER)
 
 
 def fit_plan(

@@ -137,6 +137,8 @@ class LabRunArguments(argparse.Namespace):
     scenarios: Path
     topology: str | None
     tasks: int | None
+    rate: float | None
+    partitions: int | None
     place: str | None
     session: int
     finish: bool
@@ -259,6 +261,8 @@ def _parse(arguments: Sequence[str] | None) -> LabRunArguments:
     parser.add_argument("--scenarios", type=Path, default=scenarios.SHIPPED, help="file with the plans")
     parser.add_argument("--topology", help="in place of the scenario's")
     parser.add_argument("--tasks", type=int, help="in place of the scenario's")
+    parser.add_argument("--rate", type=float, help="records/s of every cell, in place of its own")
+    parser.add_argument("--partitions", type=int, help="partitions of the topics of every cell")
     parser.add_argument("--place", help="topology/link of this lab [default: the only one of the plan]")
     parser.add_argument("--session", type=int, default=1, help="number of this lab in the run")
     parser.add_argument("--finish", action="store_true", help="only analyse the stored measurements; needs no lab")
@@ -275,7 +279,14 @@ def execute(arguments: LabRunArguments, console: Console) -> dict[str, Any] | No
     Raises:
         RackgateError: no run was begun, ``place`` does not name exactly one lab of the run, or a measurement failed.
     """
-    scenario = scenarios.load(arguments.scenario, arguments.scenarios, arguments.topology, arguments.tasks)
+    scenario = scenarios.load(
+        arguments.scenario,
+        arguments.scenarios,
+        arguments.topology,
+        arguments.tasks,
+        rate_per_s=arguments.rate,
+        partitions=arguments.partitions,
+    )
     store = RunStore(arguments.out / "run")
     run_folder.check(arguments.out, run_folder.BENCH, keep=(run_folder.LOCK,))
     run_folder.check(store.folder, run_folder.BENCH_RUN)

@@ -113,6 +113,7 @@ class MeasurementSession:
             flush_s=self.scenario.flush_s,
             tasks=self.scenario.tasks,
             slots=slots,
+            partitions=setting.partitions if cell else 1,
             leader_only=frozenset(arm.id for arm in self.scenario.arms if arm.acks == "1"),
             known_offsets_ns=self.known_offsets_ns,
         )

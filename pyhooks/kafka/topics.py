@@ -1,4 +1,4 @@
-"""Topics of a run, with one partition and manual replica placement: create, observe, configure and elect leaders."""
+"""Topics of a run, with manual replica placement: create, observe, configure and elect leaders."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ READY_S = 60.0
 QUERY_S = 3.0
 
 
+# topic and number of a partition
+Partition = tuple[str, int]
+
+
 class RefusedError(RackgateError):
     """The cluster rejected a change and applied none of it."""
 
@@ -35,18 +39,26 @@ class TopicSpec:
 
     Attributes:
         name: topic name.
-        replicas: broker ids; the first is the preferred leader.
+        replicas: broker ids; the first is the preferred leader of partition 0.
         config: topic configuration.
+        partitions: number of partitions.
     """
 
     name: str
     replicas: tuple[int, ...]
     config: Mapping[str, str]
+    partitions: int = 1
+
+    @property
+    def assignment(self) -> dict[Partition, tuple[int, ...]]:
+        """Replicas of each partition: the same brokers, each in turn as the preferred leader."""
+        turns = [(number, number % len(self.replicas)) for number in range(self.partitions)]
+        return {(self.name, number): self.replicas[at:] + self.replicas[:at] for number, at in turns}
 
 
 @dataclass(frozen=True)
 class LeaderAndIsr:
-    """Leader and ISR of a topic's only partition, as reported by the cluster.
+    """Leader and ISR of a partition, as reported by the cluster.
 
     Attributes:
         leader: broker id, or -1.
@@ -116,7 +128,7 @@ def unfenced(client: AdminClient, timeout_s: float = QUERY_S) -> frozenset[int]:
 
 
 def create(client: AdminClient, specs: Sequence[TopicSpec]) -> None:
-    """Create topics and wait until each is led by its first replica with all replicas in sync.
+    """Create topics and wait until each partition is led by its first replica with all replicas in sync.
 
     Raises:
         RackgateError: a topic already exists, the cluster rejects it, or it is not ready in time.
@@ -124,7 +136,12 @@ def create(client: AdminClient, specs: Sequence[TopicSpec]) -> None:
     from confluent_kafka.admin import NewTopic
 
     wanted = [
-        NewTopic(spec.name, num_partitions=1, replica_assignment=[list(spec.replicas)], config=dict(spec.config))
+        NewTopic(
+            spec.name,
+            num_partitions=spec.partitions,
+            replica_assignment=[list(replicas) for replicas in spec.assignment.values()],
+            config=dict(spec.config),
+        )
         for spec in specs
     ]
     made = client.create_topics(wanted, operation_timeout=REQUEST_S, request_timeout=REQUEST_S)
@@ -134,7 +151,7 @@ def create(client: AdminClient, specs: Sequence[TopicSpec]) -> None:
 
 
 def wait_settled(client: AdminClient, specs: Sequence[TopicSpec], timeout_s: float = READY_S) -> None:
-    """Wait until each topic is led by its first replica with all replicas in sync.
+    """Wait until each partition is led by its first replica with all replicas in sync.
 
     If all replicas are in sync but another one leads, for example because the first was fenced briefly, request a
     preferred leader election. Kafka itself does so only every five minutes. Other topics are not affected.
@@ -142,12 +159,13 @@ def wait_settled(client: AdminClient, specs: Sequence[TopicSpec], timeout_s: flo
     Raises:
         RackgateError: not reached in time, or an election was rejected.
     """
+    wanted = {partition: replicas for spec in specs for partition, replicas in spec.assignment.items()}
 
     def settled() -> bool:
-        now = try_states(client, [spec.name for spec in specs])
-        if not all(spec.name in now and set(now[spec.name].isr) == set(spec.replicas) for spec in specs):
+        now = try_partition_states(client, [spec.name for spec in specs])
+        if not all(one in now and set(now[one].isr) == set(replicas) for one, replicas in wanted.items()):
             return False
-        others = [spec.name for spec in specs if now[spec.name].leader != spec.replicas[0]]
+        others = [one for one, replicas in wanted.items() if now[one].leader != replicas[0]]
         if others:
             # the next sample shows the result
             _elect(client, "elect preferred leaders", others)
@@ -169,26 +187,26 @@ def wait_isr(client: AdminClient, topic: str, isr: frozenset[int], timeout_s: fl
 
 
 def wait_isrs(client: AdminClient, wanted: Mapping[str, frozenset[int]], timeout_s: float = READY_S) -> None:
-    """Wait until topics have exactly these ISRs and each has a leader within its ISR.
+    """Wait until all partitions of topics have exactly these ISRs and each has a leader within its ISR.
 
     Raises:
         RackgateError: not reached in time; the detail has the last observed states.
     """
-    last: dict[str, LeaderAndIsr] = {}
+    last: dict[Partition, LeaderAndIsr] = {}
 
     def reached() -> bool:
         nonlocal last
-        last = try_states(client, tuple(wanted)) or last
-        return all(
-            topic in last and frozenset(last[topic].isr) == isr and last[topic].leader in isr
-            for topic, isr in wanted.items()
+        last = try_partition_states(client, tuple(wanted)) or last
+        return {topic for topic, _ in last} == set(wanted) and all(
+            frozenset(state.isr) == wanted[topic] and state.leader in wanted[topic]
+            for (topic, _), state in last.items()
         )
 
     goal = "; ".join(f"ISR {sorted(isr)} of {topic}" for topic, isr in wanted.items())
     try:
         wait_for(reached, goal=goal, timeout_s=timeout_s, interval_s=0.2)
     except RackgateError as error:
-        states_text = "; ".join(f"{topic}: {state}" for topic, state in last.items())
+        states_text = "; ".join(f"{topic}-{number}: {state}" for (topic, number), state in last.items())
         raise RackgateError(str(error), detail=f"last observed: {states_text or 'nothing'}") from error
 
 
@@ -206,32 +224,29 @@ def leaders(client: AdminClient, topics: Sequence[str], timeout_s: float = READY
     return wait_for(all_led, goal=f"leaders of {', '.join(topics)}", timeout_s=timeout_s, interval_s=0.2)
 
 
-def states(client: AdminClient, topics: Sequence[str], *, timeout_s: float) -> dict[str, LeaderAndIsr]:
-    """Return leader and ISR of topics; a topic missing from the response or with an error is left out.
+def try_partition_states(client: AdminClient, topics: Sequence[str]) -> dict[Partition, LeaderAndIsr]:
+    """Return leader and ISR of each partition of topics, for use in retry loops: empty if no broker responded.
 
-    Raises:
-        confluent_kafka.KafkaException: no broker responded in time.
+    A topic that is missing from the response or has an error is left out.
     """
-    found = client.list_topics(timeout=timeout_s).topics
-    by_topic: dict[str, LeaderAndIsr] = {}
-    for topic in topics:
-        if topic not in found or found[topic].error is not None or 0 not in found[topic].partitions:
-            continue
-        partition = found[topic].partitions[0]
-        by_topic[topic] = LeaderAndIsr(
-            leader=int(partition.leader), isr=tuple(sorted(int(broker) for broker in partition.isrs))
-        )
-    return by_topic
-
-
-def try_states(client: AdminClient, topics: Sequence[str]) -> dict[str, LeaderAndIsr]:
-    """Return ``states`` for use in retry loops: empty if no broker responded."""
     from confluent_kafka import KafkaException
 
     try:
-        return states(client, topics, timeout_s=QUERY_S)
+        found = client.list_topics(timeout=QUERY_S).topics
     except KafkaException:
         return {}
+    return {
+        (topic, int(number)): LeaderAndIsr(int(state.leader), tuple(sorted(int(broker) for broker in state.isrs)))
+        for topic in topics
+        if topic in found and found[topic].error is None
+        for number, state in sorted(found[topic].partitions.items())
+    }
+
+
+def try_states(client: AdminClient, topics: Sequence[str]) -> dict[str, LeaderAndIsr]:
+    """Return leader and ISR of partition 0 of topics; see ``try_partition_states``."""
+    found = try_partition_states(client, topics)
+    return {topic: state for (topic, number), state in found.items() if number == 0}
 
 
 def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
@@ -331,16 +346,16 @@ def elect_unclean(client: AdminClient, topics: Sequence[str], timeout_s: float =
     def elected() -> bool:
         # as in alter()
         try_states(client, topics)
-        return _elect(client, action, topics, unclean=True) == frozenset()
+        return _elect(client, action, [(topic, 0) for topic in topics], unclean=True) == frozenset()
 
     wait_for(elected, goal=action, timeout_s=timeout_s, interval_s=0.2)
     return leaders(client, topics, timeout_s)
 
 
 def _elect(
-    client: AdminClient, action: str, topics: Sequence[str] | None = None, *, unclean: bool = False
+    client: AdminClient, action: str, chosen: Sequence[Partition] | None = None, *, unclean: bool = False
 ) -> frozenset[str] | None:
-    """Request one election for topics (default: all), preferred or unclean.
+    """Request one election for partitions (default: all), preferred or unclean.
 
     Returns:
         Partitions without an electable replica, each with its error; None without a response.
@@ -350,7 +365,7 @@ def _elect(
     """
     from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
 
-    partitions = None if topics is None else [TopicPartition(topic, 0) for topic in topics]
+    partitions = None if chosen is None else [TopicPartition(topic, number) for topic, number in chosen]
     # confluent-kafka 2.16.1 fails with either timeout argument of this call, so the client's own timeout applies.
     future = client.elect_leaders(ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED, partitions)
     try:

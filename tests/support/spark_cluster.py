@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -30,8 +30,8 @@ _READY = "Successfully registered with master"
 
 
 @contextmanager
-def standalone(workers: int = 2, settings: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Run a Spark master and one-core workers on loopback during the block; yield the master's URL.
+def standalone(workers: int = 2, settings: Mapping[str, str] | None = None, *, cores: int = 1) -> Iterator[str]:
+    """Run a Spark master and workers on loopback during the block; yield the master's URL.
 
     During the block, ``SPARK_CONF_DIR`` of this process is a folder with their secret, for its own and its children's
     sessions.
@@ -39,6 +39,7 @@ def standalone(workers: int = 2, settings: Mapping[str, str] | None = None) -> I
     Args:
         workers: number of workers.
         settings: additional settings of master, workers and sessions.
+        cores: number of cores that each worker offers.
     """
     program = Path(pyspark.__file__).parent / "bin" / "spark-class"
     host = spark.HOST
@@ -77,13 +78,24 @@ def standalone(workers: int = 2, settings: Mapping[str, str] | None = None) -> I
         logs = [
             start(
                 f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *_at(host), "--webui-port", "0",
-                "--cores", "1", "--memory", "2g", "--work-dir", str(work / f"work-{number}"), url,
+                "--cores", str(cores), "--memory", f"{2 * cores}g", "--work-dir", str(work / f"work-{number}"), url,
             )
             for number in range(workers)
         ]  # fmt: skip
         for log in logs:
             wait_for(partial(_registered, log), goal=f"a worker of Spark ({log.stem})", timeout_s=_READY_S)
         yield url
+
+
+def executor_processes(folder: Path) -> list[int]:
+    """Return the process ids of the executors whose work folders are below ``folder``."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            is_executor = b"CoarseGrainedExecutorBackend" in (entry / "cmdline").read_bytes()
+            if is_executor and (entry / "cwd").readlink().is_relative_to(folder):
+                found.append(int(entry.name))
+    return sorted(found)
 
 
 def _registered(log: Path) -> bool:

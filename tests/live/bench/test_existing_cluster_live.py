@@ -33,7 +33,7 @@ from pyhooks.core.spark import ENCRYPT, ENCRYPT_FILES
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka import topics
 from pyhooks.patchset.distribution import Distribution
-from spark_cluster import standalone
+from spark_cluster import executor_processes, standalone
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 RACKGATE = Path(sys.executable).with_name("rackgate")
@@ -212,17 +212,6 @@ def test_the_page_describes_cluster_and_load_hosts_and_no_file_has_a_secret(
     assert result["manifest"]["conditions"]["given"]["command_config"].startswith("hmac-sha256:")
 
 
-def executor_processes(place: Place) -> list[int]:
-    """Return the process ids of the executors of this test's Spark cluster."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            is_executor = b"CoarseGrainedExecutorBackend" in (entry / "cmdline").read_bytes()
-            if is_executor and (entry / "cwd").readlink().is_relative_to(place.spark):
-                found.append(int(entry.name))
-    return sorted(found)
-
-
 def test_a_lost_executor_costs_a_block_and_not_the_run(place: Place) -> None:
     """An executor is killed in a block; the block is repeated with its replacement, and the run has a note."""
     out = place.folder / "out-4"
@@ -234,7 +223,7 @@ def test_a_lost_executor_costs_a_block_and_not_the_run(place: Place) -> None:
 
     try:
         wait_for(second_block_has_begun, goal="the second block", timeout_s=240)
-        lost, _ = executor_processes(place)
+        lost, _ = executor_processes(place.spark)
         os.kill(lost, signal.SIGKILL)
         output, _ = child.communicate(timeout=400)
     finally:

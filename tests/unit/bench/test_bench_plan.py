@@ -6,7 +6,7 @@ import re
 import threading
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +27,7 @@ from bench.run.run_store import RunStore
 from pyhooks.core.errors import RackgateError
 from pyhooks.lab import topology
 from pyhooks.lab.topology import Quality
-from pyhooks.workload.pacing import NS
+from pyhooks.workload.pacing import NS, due_ns
 
 
 def existing_plan_text() -> str:
@@ -371,6 +371,36 @@ def test_each_arm_uses_each_topic_in_equally_many_blocks() -> None:
     assert all(a[arm.id] != b[arm.id] for a, b in pairwise(assignments) for arm in arms)
 
 
+def test_rate_and_partitions_replace_those_of_every_cell() -> None:
+    plan = scenarios.load("existing", tasks=8, rate_per_s=10_000, partitions=64)
+    (cell,) = plan.cells
+    assert (cell.setting.rate_per_s, cell.setting.load_percent, cell.setting.partitions) == (10_000, None, 64)
+    assert cell.label.endswith("10000 records/s, 1 kB, linger 0 ms, confluent-kafka, 64 partitions")
+    assert plan.as_json()["cells"][0] | {"rate_per_s": 10_000, "partitions": 64} == plan.as_json()["cells"][0]
+    full = scenarios.load("tail", rate_per_s=1)
+    assert {(one.setting.rate_per_s, one.setting.load_percent) for one in full.cells} == {(1, None)}
+    assert full.bar_min is None
+    # the plan, and with it the conditions of a run, are those of earlier versions without the options
+    assert "partitions" not in scenarios.load("existing").as_json()["cells"][0]
+    assert scenarios.load("existing", partitions=1).as_json() == scenarios.load("existing").as_json()
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"rate_per_s": 0.0}, "--rate 0: must be from 1 to 40000 records/s with 2 tasks"),
+        ({"rate_per_s": float("nan")}, "--rate nan: must be from 1"),
+        ({"rate_per_s": 40_001.0}, "--rate 40001: .* raise --tasks"),
+        ({"partitions": 0}, "--partitions 0: must be from 1 to 1000"),
+        ({"partitions": 1001}, "--partitions 1001: must be from 1 to 1000"),
+    ],
+)
+def test_an_impossible_rate_or_number_of_partitions_is_a_one_line_error(changes: dict[str, Any], line: str) -> None:
+    with pytest.raises(RackgateError, match=line) as caught:
+        scenarios.load("existing", **changes)
+    assert "\n" not in str(caught.value)
+
+
 def slot(rate: float = 100.0, seconds: float = 1.0, discard_s: float = 0.0) -> Slot:
     return Slot("latency", 0, "A", "t", 5 * NS, round(seconds * NS), round(discard_s * NS), rate, 0)
 
@@ -383,6 +413,15 @@ def test_the_schedule_keeps_its_rate_and_tasks_share_it_without_overlap(rate: fl
     assert abs(paced.intended[last] - paced.start_ns - last / rate * NS) <= 1
     shared = sorted(index for task in range(tasks) for index in paced.share(task, tasks))
     assert shared == list(range(paced.count))
+
+
+@given(st.floats(0.5, 1e6), st.integers(1, 2000), st.integers(0, 2**62))
+def test_the_schedule_is_that_of_the_pacing_rule(rate: float, number: int, jitter: int) -> None:
+    steps = [due_ns(index, rate) for index in range(number)]
+    assert schedule._due(number, rate, -1).tolist() == steps
+    shifts = (schedule._due(number, rate, jitter) - np.array(steps)) * rate / NS
+    assert (shifts >= 0).all()
+    assert (shifts <= 1).all()
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
@@ -440,6 +479,7 @@ class FakeClient:
     errors: dict[int, str] = field(default_factory=dict)
     pending: list[Callable[[], None]] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
+    partitions: list[int] = field(default_factory=list)
     silent: bool = False
     purged: bool = False
 
@@ -450,8 +490,17 @@ class FakeClient:
         self.now += max(1, round(seconds * NS))
         self.serve()
 
-    def produce(self, topic: str, value: bytes, key: bytes, *, on_delivery: Callable[..., None]) -> None:  # noqa: ARG002
+    def produce(
+        self,
+        topic: str,  # noqa: ARG002 - as the real one
+        value: bytes,  # noqa: ARG002
+        key: bytes,
+        partition: int,
+        *,
+        on_delivery: Callable[..., None],
+    ) -> None:
         number = len(self.keys)
+        self.partitions.append(partition)
         self.keys.append(key)
         if number == self.full_at:
             raise BufferError
@@ -487,6 +536,19 @@ def test_records_are_sent_at_their_intended_times() -> None:
     assert lateness_ns.min() >= 0
     assert lateness_ns.max() <= 200_000
     assert set(observed.outcome) == {"acked"}
+
+
+def test_records_go_to_the_partitions_in_turn_by_their_sequence_numbers() -> None:
+    sent = []
+    for task in (0, 1):
+        client = FakeClient()
+        two = (slot(), replace(slot(), start_ns=6 * NS, first_seq=100))
+        ArmPacer("r", "l", two, 0, b"v", task, 2, 1.0, 6, clock=client.clock, sleep=client.sleep).drive(client)
+        sent += list(zip(client.keys, client.partitions, strict=True))
+    assert sorted(sent) == sorted((record_key("r", "l", "A", seq), seq % 6) for seq in range(200))
+    one = FakeClient()
+    drive(one, slot())
+    assert set(one.partitions) == {0}
 
 
 def test_a_stall_delays_records_but_not_their_intended_times() -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from bench.analysis import exit_reasons
 from bench.load import pacer, schedule, spark_load
-from bench.load.arm_topics import BenchTopics
+from bench.load.arm_topics import BenchTopics, cell_topics
 from bench.load.java_client import JavaClient
 from bench.load.load_jobs import RunningLoad
 from bench.load.schedule import Slot
@@ -34,7 +34,7 @@ from pyhooks.history.event_log import History
 from pyhooks.jvm.java_exception import ERRORS, RETRIABLE, JavaError
 from pyhooks.jvm.producer import Sent
 from pyhooks.kafka.gate import Requirement
-from pyhooks.kafka.topics import LeaderAndIsr, TopicSpec
+from pyhooks.kafka.topics import LeaderAndIsr, Partition, TopicSpec
 from pyhooks.workload.requirement_changes import ReportedRequirements
 
 FULL = scenarios.load("full")
@@ -81,8 +81,8 @@ class FakeTopics(BenchTopics):
         super().__init__(None)
         self.target = target
         self.required: dict[str, Requirement] = {}
-        self.reported: Callable[[Sequence[str]], Mapping[str, LeaderAndIsr]] = lambda names: {
-            name: LeaderAndIsr(1, tuple(sorted(target.brokers.isr))) for name in names
+        self.reported: Callable[[Sequence[str]], Mapping[Partition, LeaderAndIsr]] = lambda names: {
+            (name, 0): LeaderAndIsr(1, tuple(sorted(target.brokers.isr))) for name in names
         }
 
     def create(self, specs: Sequence[TopicSpec]) -> None:
@@ -98,7 +98,7 @@ class FakeTopics(BenchTopics):
     def wait_isrs(self, names: Sequence[str], isr: Sequence[int]) -> None:
         pass
 
-    def states(self, names: Sequence[str]) -> Mapping[str, LeaderAndIsr]:
+    def states(self, names: Sequence[str]) -> Mapping[Partition, LeaderAndIsr]:
         return self.reported(names)
 
 
@@ -269,11 +269,11 @@ def test_a_block_whose_state_did_not_last_is_discarded_counted_and_repeated(this
 def test_a_state_that_never_lasts_ends_the_run(this: FakeSession) -> None:
     samples = 0
 
-    def states(names: Sequence[str]) -> dict[str, LeaderAndIsr]:
+    def states(names: Sequence[str]) -> dict[Partition, LeaderAndIsr]:
         nonlocal samples
         samples += 1
         isr = (1, 2, 3, 4, 5) if samples % 2 else (1, 2)
-        return {name: LeaderAndIsr(1, isr) for name in names}
+        return {(name, 0): LeaderAndIsr(1, isr) for name in names}
 
     this.topics.reported = states  # type: ignore[attr-defined]
     with pytest.raises(RackgateError, match=r"cell healthy: .*block 1: .*ISR \[1, 2\]"):
@@ -285,6 +285,34 @@ def test_an_unknown_state_is_no_proof(this: FakeSession) -> None:
     this.topics.reported = lambda _: {}  # type: ignore[attr-defined]
     with pytest.raises(RackgateError, match=r"before block 1 .*unknown"):
         cell_measurement.measure(this, cell_of("healthy"))
+
+
+def test_the_state_of_every_partition_is_proved(this: FakeSession) -> None:
+    cell = next(one for one in scenarios.load("full", partitions=3).cells if one.id == "isr-3-in-2")
+    wrong = 5
+
+    def states(names: Sequence[str]) -> dict[Partition, LeaderAndIsr]:
+        # replicas 1, 3, 5, 2, 4; 5 and 4 are killed, so 2 leads the partition whose first replica is 5
+        leaders = (1, 3, wrong)
+        return {(name, number): LeaderAndIsr(one, (1, 2, 3)) for name in names for number, one in enumerate(leaders)}
+
+    this.topics.reported = states  # type: ignore[attr-defined]
+    with pytest.raises(RackgateError, match=r"before block 1 .*: isr-3-in-2-1-t1-2: leader 5, ISR \[1, 2, 3\]; "):
+        cell_measurement.measure(this, cell)
+    wrong = 2
+    cell_measurement.measure(this, cell)
+    assert this.store.missing(cell) == []
+    this.topics.reported = lambda names: {(name, 0): LeaderAndIsr(1, (1, 2, 3)) for name in names}  # type: ignore[attr-defined]
+    run = cell_measurement.CellRun(this, cell, cell_topics(cell, 1), "")
+    assert re.fullmatch(r"(\S+-t\d-[12]: unknown; ){5}and 5 more partitions", run._contradiction())
+
+
+def test_a_load_has_the_partitions_of_its_cell(this: FakeSession) -> None:
+    cell = next(one for one in scenarios.load("full", partitions=64).cells if one.id == "healthy")
+    assert {(spec.partitions, len(spec.assignment)) for spec in cell_topics(cell, 1)} == {(64, 64)}
+    assert this.load("x", (), cell=cell).partitions == 64
+    # topics of the outage phase have one
+    assert this.load("outage", ()).partitions == this.load("x", (), cell=cell_of("healthy")).partitions == 1
 
 
 def test_a_cell_in_which_every_arm_refuses_ends_the_run(this: FakeSession) -> None:
@@ -419,8 +447,8 @@ class FakeProducer:
     def learn(self, topic: str) -> None:
         self.learned.append(topic)
 
-    def send_batch(self, topic: str, values: list[bytes], *, keys: list[bytes]) -> Future[Sent]:
-        assert (topic, values, keys) == ("t", [b"v"], [b"k"])
+    def send_batch(self, topic: str, values: list[bytes], *, keys: list[bytes], partitions: int) -> Future[Sent]:
+        assert (topic, values, keys, partitions) == ("t", [b"v"], [b"k"], 3)
         self.futures.append(Future())
         return self.futures[-1]
 
@@ -442,7 +470,7 @@ def test_the_java_producer_s_own_clock_times_the_end_of_a_record() -> None:
     client = JavaClient(fake, ["t"])
     results: list[tuple[Any, Any]] = []
     for _ in range(3):
-        client.produce("t", b"v", b"k", on_delivery=lambda error, message: results.append((error, message)))
+        client.produce("t", b"v", b"k", 3, on_delivery=lambda error, message: results.append((error, message)))
     assert fake.learned == ["t"]
     fake.futures[0].set_result(sent())
     fake.futures[1].set_result(sent(JavaError([f"{ERRORS}.TimeoutException", RETRIABLE], "")))

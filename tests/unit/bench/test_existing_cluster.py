@@ -247,8 +247,8 @@ def host(**more: Any) -> executors.LoadHost:
 
 def test_an_executor_that_cannot_run_load_is_a_one_line_error() -> None:
     executors._check(host())
-    with pytest.raises(RackgateError, match=r"h/0 .*3\.11\.2.*pandas.*README"):
-        executors._check(host(trouble="pandas: no module"))
+    with pytest.raises(RackgateError, match=r"h/0 .*3\.11\.2.* can't load pandas.*README"):
+        executors._check(host(trouble="load pandas: no module"))
     with pytest.raises(RackgateError, match=r"h/0 .*broker 2 at h2:9: refused"):
         executors._check(host(unreached={"2": "h2:9: refused"}))
     # one executor must report the starts of loads
@@ -374,6 +374,11 @@ def test_bench_with_only_options_is_bench_run() -> None:
         (["--conf", "a=b", "--replicas", "1"], "--replicas, --conf: only with --bootstrap"),
         (["--tasks", "3"], "--master local[2]: runs 2 tasks at a time, and the load has 3: use 'local[3]' or a lower"),
         (["--master", "local", "--tasks", "2"], "--master local: runs 1 task at a time, and the load has 2"),
+        (["--shared"], "--shared: only with --bootstrap"),
+        (["--partitions", "2"], "--partitions: the slow followers of cell third-far would lead some of several"),
+        (["--rate", "0"], "--rate 0: must be from 1 to 20000 records/s with 1 task,"),
+        (["--bootstrap", "k:1", "--rate", "50000"], "--rate 50000: must be from 1 to 40000 records/s with 2 tasks,"),
+        (["--bootstrap", "k:1", "--partitions", "0"], "--partitions 0: must be from 1 to 1000"),
         (["--bootstrap", "k:1", "--replicas", "1;2"], "--replicas 1;2: must be broker ids"),
         (["--bootstrap", "k:1", "--conf", "spark.x"], "--conf spark.x: must be key=value"),
         (["--bootstrap", "k:1", "--environment", "/absent"], "--environment /absent: no such file"),

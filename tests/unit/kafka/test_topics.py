@@ -13,8 +13,8 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.kafka import topics
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
-# leader and ISR
-PartitionState = tuple[int, Sequence[int]]
+# leader and ISR of one partition; of a topic with several, one for each
+PartitionState = tuple[int, Sequence[int]] | list[tuple[int, Sequence[int]]]
 
 
 class FakeAdmin:
@@ -28,8 +28,14 @@ class FakeAdmin:
         if state is None:
             raise confluent_kafka.KafkaException(confluent_kafka.KafkaError(confluent_kafka.KafkaError._TRANSPORT))
         found = {
-            name: SimpleNamespace(error=None, partitions={0: SimpleNamespace(leader=leader, isrs=list(isr))})
-            for name, (leader, isr) in state.items()
+            name: SimpleNamespace(
+                error=None,
+                partitions={
+                    number: SimpleNamespace(leader=leader, isrs=list(isr))
+                    for number, (leader, isr) in enumerate(states if isinstance(states, list) else [states])
+                },
+            )
+            for name, states in state.items()
         }
         return SimpleNamespace(topics=found)
 
@@ -52,9 +58,9 @@ def test_all_isrs_are_awaited_together() -> None:
     ("observation", "last"),
     [
         # leader no longer in the ISR; no leader
-        ({"t": (3, [3]), "u": (1, [3, 5])}, "u: LeaderAndIsr(leader=1, isr=(3, 5))"),
-        ({"t": (-1, [3]), "u": (3, [3, 5])}, "t: LeaderAndIsr(leader=-1, isr=(3,))"),
-        ({"t": (3, [3])}, "t: LeaderAndIsr(leader=3, isr=(3,))"),
+        ({"t": (3, [3]), "u": (1, [3, 5])}, "u-0: LeaderAndIsr(leader=1, isr=(3, 5))"),
+        ({"t": (-1, [3]), "u": (3, [3, 5])}, "t-0: LeaderAndIsr(leader=-1, isr=(3,))"),
+        ({"t": (3, [3])}, "t-0: LeaderAndIsr(leader=3, isr=(3,))"),
         (None, "nothing"),
     ],
 )
@@ -156,6 +162,39 @@ def test_preferred_replicas_are_elected_when_all_are_in_sync() -> None:
     # only of the given topics: the cluster may have others
     assert admin.requests == [["t-0", "u-0"], ["t-0"], ["t-0"]]
     assert admin.results == []
+
+
+WIDE = topics.TopicSpec("w", (1, 2, 3), {}, partitions=4)
+
+
+def test_the_replicas_lead_the_partitions_of_a_topic_in_turn() -> None:
+    assert WIDE.assignment == {("w", 0): (1, 2, 3), ("w", 1): (2, 3, 1), ("w", 2): (3, 1, 2), ("w", 3): (1, 2, 3)}
+    assert SPECS[1].assignment == {("u", 0): (5, 1)}
+
+
+def test_all_partitions_are_awaited_and_only_those_with_another_leader_are_elected() -> None:
+    whole = [1, 2, 3]
+    states: list[Mapping[str, PartitionState] | None] = [
+        # one partition is missing; one is not in sync; one is led by another replica
+        {"w": [(1, whole), (2, whole), (3, whole)]},
+        {"w": [(1, whole), (2, [2, 3]), (3, whole), (1, whole)]},
+        {"w": [(1, whole), (1, whole), (3, whole), (1, whole)]},
+        {"w": [(1, whole), (2, whole), (3, whole), (1, whole)]},
+    ]
+    admin: Any = FakeElectionAdmin({"w": None}, states=states)
+    topics.wait_settled(admin, [WIDE], 10)
+    assert admin.requests == [["w-1"]]
+    assert len(admin.states) == 1
+
+
+def test_the_isr_of_every_partition_is_awaited() -> None:
+    admin = client({"w": [(1, [1, 2]), (2, [1, 2, 3])]}, {"w": [(1, [1, 2]), (2, [1, 2])]})
+    topics.wait_isrs(admin, {"w": frozenset({1, 2})}, 10)
+    assert len(admin.states) == 1
+    assert topics.try_states(admin, ["w"]) == {"w": topics.LeaderAndIsr(1, (1, 2))}
+    with pytest.raises(RackgateError) as raised:
+        topics.wait_isrs(client({"w": [(1, [1, 2]), (3, [1, 2])]}), {"w": frozenset({1, 2})}, 0.3)
+    assert "w-1: LeaderAndIsr(leader=3" in raised.value.detail
 
 
 def test_a_rejected_election_is_an_error() -> None:
