@@ -35,7 +35,7 @@ help:
 	@echo "make series-check  every prefix of the series, and each fix alone, compiles and passes the tests of its last patch; series-check-all: all its tests (hours)"
 	@echo "make archive the overlay as one file with an install note and checksums"
 	@echo "make check-reproducible  two clean builds, in other folders, by other users, on other days: the same bytes (5 minutes)"
-	@echo "make jmh     what the gate costs: JMH, stock against overlay; jmh-full takes three times as long and settles all targets"
+	@echo "make jmh     what the gate costs: JMH, stock against overlay; jmh-full measures what that leaves undecided up to eight times as often"
 	@echo "make mutate  take one piece of the series out after another; a test of Kafka must fail each time"
 	@echo "make formal  the formal model in kip/formal: what holds, and the counter-examples without a piece of the patch (minutes)"
 	@echo "make runbook       every step of kip/operations.md, in a lab"

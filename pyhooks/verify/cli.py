@@ -29,6 +29,7 @@ from pyhooks.verify.check_result import CheckResult
 from pyhooks.verify.cpu_contention import ContentionRule
 from pyhooks.verify.jmh import format_pace, measure
 from pyhooks.verify.jmh_plan import FULL, QUICK
+from pyhooks.verify.jmh_stopping import LOOKS
 from pyhooks.verify.kafka_tests import run_tests
 from pyhooks.verify.reproducibility import check_reproducible
 from pyhooks.verify.series_check import series_check
@@ -394,9 +395,10 @@ def check_reproducible_command(json_: Json = False) -> None:
 
 @patch_app.command("jmh")
 def jmh_command(
-    full: Annotated[bool, typer.Option("--full", help="Enough forks for a verdict on an idle machine.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Up to the last look of the stopping rule.")] = False,
     forks: Annotated[
-        int | None, typer.Option("--forks", min=1, help="Number of JVMs for each benchmark and side.")
+        int | None,
+        typer.Option("--forks", min=1, max=LOOKS[-1], help="Maximum number of JVMs for each benchmark and side."),
     ] = None,
     only: Annotated[str, typer.Option("--only", help="Only comparisons whose name contains this text.")] = "",
     more: Annotated[
@@ -412,14 +414,18 @@ def jmh_command(
     Forks count if a calibration workload, the yardstick, is at most 50 % slower before and after them than at its
     fastest in this run. Otherwise they are repeated, at most twice.
 
+    Comparisons are evaluated after 6, 12, 24 and 48 rounds, at a level that keeps wrong verdicts on a target to 5 %
+    over all of these looks. Each ends at its first verdict, or at the last look. Without --full, there is only the
+    first look.
+
     Exit status 1 if a target is missed, 2 if the intervals are too wide for a verdict.
 
     Examples:
       rackgate patch jmh
       rackgate patch jmh --full
       rackgate patch jmh --full --more
-      rackgate patch jmh --more --forks 30
-      rackgate patch jmh --forks 10 --only "append gate" --within 25
+      rackgate patch jmh --full --more --forks 24
+      rackgate patch jmh --forks 6 --only "append gate" --within 25
     """
     effort = FULL if full else QUICK
     summary = measure(
@@ -447,13 +453,16 @@ def jmh_command(
                 f"{cold} of {len(unsettled)} comparisons without a verdict were measured before their JVMs were warm, "
                 "so more forks do not help: see iterations_ns in out/jmh/forks.jsonl"
             )
-        command = f"rackgate patch jmh{' --full' if full else ''}"
-        if within != ContentionRule().within * 100:
-            command += f" --within {within:g}"
+        if all(result["ended"] for result in unsettled):
+            raise RackgateError(
+                f"{len(unsettled)} comparisons have no verdict at the last look, after {LOOKS[-1]} rounds; further "
+                "forks would void the error rate: measure anew on an idle machine, without --more"
+            )
+        option = f" --within {within:g}" if within != ContentionRule().within * 100 else ""
         raise RackgateError(
             f"{len(unsettled)} comparisons have no verdict, {absent} of them no measurement; about "
-            f"{summary['forks_needed']} forks of each side are needed at the current load: "
-            f"`{command} --more --forks N`"
+            f"{summary['forks_needed']} forks of each side are needed at the current load, at most {LOOKS[-1]} are "
+            f"run: `rackgate patch jmh --full{option} --more`"
         )
     if summary["verdict"] == "not met":
         raise typer.Exit(1)
@@ -469,6 +478,9 @@ def _line(result: dict[str, Any]) -> str:
         f"{units[target['name']]} {'' if result['control'] else target['verdict']}".rstrip()
         for target in result["bars"]
     ]
+    for name, ratio in (("fastest", result["ratio"]), ("median", result["median_slice"]["ratio"])):
+        parts.append(f"ratio of {name} slices {ratio['estimate']:.4f} [{ratio['low']:.4f}, {ratio['high']:.4f}]")
+    parts.append(f"look after {result['look']} rounds" if result["look"] else "before the first look")
     if any(result["warming"].values()):
         side = max(result["warming"], key=result["warming"].__getitem__)
         parts.append(f"{result['warming'][side]:.0%} of a side's forks became faster while they were measured")

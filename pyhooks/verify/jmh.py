@@ -7,7 +7,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,10 @@ from pyhooks.core.process import run
 from pyhooks.patchset import recipe
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.patchset.workspace import Workspace
-from pyhooks.verify import jmh_runner
+from pyhooks.verify import jmh_runner, jmh_stopping
 from pyhooks.verify.cpu_contention import ContentionRule, Heat, HeatRunner, Heats, Yardstick, identity
-from pyhooks.verify.jmh_plan import SCALE, Effort, JmhCell, in_turn, plan
-from pyhooks.verify.jmh_statistics import FEWEST_FORKS, Fork, compare, worst
+from pyhooks.verify.jmh_plan import OVERLAY, SCALE, Effort, JmhCell, in_turn, plan
+from pyhooks.verify.jmh_statistics import Fork, worst
 
 _START_S = 5.0  # overhead of a heat: start of JMH and its JVMs, setup, yardstick; used only for the first estimate
 
@@ -43,7 +43,8 @@ def measure(
 ) -> dict[str, Any]:
     """Run all benchmarks on both sides, write ``forks.jsonl`` and ``summary.json``, and return the summary.
 
-    Can be interrupted at any time: finished measurements are kept, and ``more`` resumes the run.
+    A comparison ends at the first look of the stopping rule that decides it, see ``jmh_stopping``. Can be interrupted
+    at any time: finished measurements are kept, and ``more`` resumes the run.
 
     Args:
         distribution: the build under test.
@@ -92,36 +93,58 @@ def _rounds(pacer: HeatRunner, heats: Heats, cells: Sequence[JmhCell], effort: E
 
     A heat that must be repeated gets one more try after each round: contention may have ended by then.
     """
-    started, tries_before = time.monotonic(), len(heats.tries)
+    started, tries_before, rounds = time.monotonic(), len(heats.tries), 0
     names = frozenset(cell.name for cell in cells)
-    missing = _missing(heats, cells, effort)
-    heats_left = sum(map(len, missing.values()))
-    for done, (number, groups) in enumerate(missing.items(), 1):
+    while (missing := _missing(heats, cells, effort)) or (waiting := pacer.open(names)):
+        if not missing:
+            pacer.repeat(names)
+            yield f"after the last round, heats repeated: {len(waiting)}; {format_pace(heats.summary())}"
+            continue
+        rounds += 1
+        number, groups = next(iter(missing.items()))
         for members in groups:
             pacer.run(number, [cell.name for cell in members])
         pacer.repeat(names)
-        heats_left -= len(groups)
+        while number in jmh_stopping.LOOKS and pacer.open(names):
+            # a look takes place once, when all of its heats count
+            pacer.repeat(names)
+        left = _missing(heats, cells, effort)
         spent_s = time.monotonic() - started
-        left_s = spent_s / (len(heats.tries) - tries_before) * (heats_left + len(pacer.open(names)))
+        heats_left = sum(map(len, left.values())) + len(pacer.open(names))
+        left_s = spent_s / (len(heats.tries) - tries_before) * heats_left
         yield (
-            f"round {done}/{len(missing)}: {sum(map(len, groups))} forks, {spent_s / done:.0f} s a round, about "
-            f"{left_s / 60:.0f} min left, load {os.getloadavg()[0]:.1f}; {format_pace(heats.summary())}"
+            f"round {number} of at most {effort.forks}: {sum(map(len, groups))} forks, {spent_s / rounds:.0f} s a "
+            f"round, at most about {left_s / 60:.0f} min left, load {os.getloadavg()[0]:.1f}; "
+            f"{format_pace(heats.summary())}"
         )
-    while waiting := pacer.open(names):
-        pacer.repeat(names)
-        yield f"after the last round, heats repeated: {len(waiting)}; {format_pace(heats.summary())}"
     if len(heats.tries) == tries_before:
         yield f"{effort.forks} rounds are complete already; {format_pace(heats.summary())}"
 
 
 def _missing(heats: Heats, cells: Sequence[JmhCell], effort: Effort) -> dict[int, list[list[JmhCell]]]:
-    """Return the missing heats of the requested rounds, by round number, which determines the order of the sides."""
+    """Return the missing heats, by round number, which determines the order of the sides.
+
+    They are those of the comparisons that the stopping rule has not ended, up to the maximum number of rounds.
+    """
     names = {cell.name for cell in cells}
-    rounds = {
-        number: [
+    forks = _forks(heats)
+    comparisons = [
+        comparison
+        for comparison in plan()[1]
+        if not comparison.control and names.issuperset((comparison.stock, comparison.other))
+    ]
+    rounds: dict[int, list[list[JmhCell]]] = {}
+    going_on: set[str] = set()
+    for number in range(1, effort.forks + 1):
+        if number == 1 or number - 1 in jmh_stopping.LOOKS:
+            going_on = {
+                comparison.other for comparison in comparisons if not jmh_stopping.ended(comparison, forks, number - 1)
+            }
+        rounds[number] = [
             members
             for members in in_turn(cells, number)
-            if not any(
+            if _goes_on(members, going_on, number)
+            and not any(
                 heat.round_ == number
                 and {cell.name for cell in members} <= set(heat.cells)
                 # An incomplete heat with cells outside the selection can't be repeated here, so it does not count.
@@ -129,9 +152,20 @@ def _missing(heats: Heats, cells: Sequence[JmhCell], effort: Effort) -> dict[int
                 for heat in heats.tries
             )
         ]
-        for number in range(1, effort.forks + 1)
-    }
     return {number: groups for number, groups in rounds.items() if groups}
+
+
+def _goes_on(members: Sequence[JmhCell], going_on: Set[str], number: int) -> bool:
+    """Return whether a heat is part of round ``number``, given the overlay cells of the comparisons that go on.
+
+    A heat of controls alone, which has no target, goes on as long as any other does.
+    """
+    overlay = {cell.name for cell in members if cell.side == OVERLAY}
+    return number <= jmh_stopping.LOOKS[0] or bool(overlay & going_on if overlay else going_on)
+
+
+def _forks(heats: Heats) -> list[Fork]:
+    return [fork for heat in heats.kept() for fork in heat.forks]
 
 
 def _beforehand(cells: Sequence[JmhCell], heats: Heats, effort: Effort) -> str:
@@ -142,7 +176,8 @@ def _beforehand(cells: Sequence[JmhCell], heats: Heats, effort: Effort) -> str:
     kept = f"{len(heats.kept())} heats kept, {len(heats.to_make_again())} to repeat; " if heats.tries else ""
     return (
         f"{kept}{effort.forks} rounds of {len(cells)} forks, of which {len(missing)} heats are missing, about "
-        f"{math.ceil(left_s / 60)} min if none is repeated"
+        f"{math.ceil(left_s / 60)} min if none is repeated and no comparison ends at an earlier look: after "
+        f"{', '.join(map(str, jmh_stopping.LOOKS))} rounds"
     )
 
 
@@ -159,15 +194,12 @@ def format_pace(pace: Mapping[str, Any]) -> str:
 
 def summarise(distribution: Distribution, effort: Effort, heats: Heats) -> dict[str, Any]:
     """Return all comparisons with their targets, and an overall verdict without the controls."""
-    forks = [fork for heat in heats.kept() for fork in heat.forks]
-    disturbed = heats.disturbed()
-    results = [
-        {
-            **compare(comparison, forks),
-            "forks_disturbed": sum({comparison.stock, comparison.other} <= set(heat.cells) for heat in disturbed),
-        }
-        for comparison in plan()[1]
-    ]
+    forks, disturbed, results = _forks(heats), heats.disturbed(), list[dict[str, Any]]()
+    for comparison in plan()[1]:
+        result = jmh_stopping.evaluate(comparison, forks)
+        used = [heat for heat in disturbed if not result["look"] or heat.round_ <= result["look"]]
+        both = {comparison.stock, comparison.other}
+        results.append({**result, "forks_disturbed": sum(both <= set(heat.cells) for heat in used)})
     append = next((r.get("stock_ns") for r in results if r["name"] == SCALE), None)
     for result in results:
         if append and result["name"].startswith("append gate") and result["bars"]:
@@ -179,13 +211,17 @@ def summarise(distribution: Distribution, effort: Effort, heats: Heats) -> dict[
     return {
         "kafka_version": distribution.manifest["kafka_version"],
         "patch_hash": distribution.manifest["patch_hash"],
-        "time": "CPU time of the measuring thread, fastest of a fork's slices of about 1 ms",
-        "intervals": "95 %, by bootstrap across forks, paired by round, of a mean without the highest and lowest fifth",
+        "time": "CPU time of the measuring thread, fastest of a fork's slices of about 1 ms, and the median one",
+        "stopping": jmh_stopping.rule(),
+        "intervals": f"{jmh_stopping.CONFIDENCE_PERCENT:g} % at each look, by bootstrap across forks, paired by "
+        "round, of a mean without the highest and lowest fifth",
         "effort": asdict(effort),
         "jvm": jmh_runner.STEADY,
         "pace": heats.summary(),
         "forks": min((r["forks"] for r in real), default=0),
-        "forks_needed": max(max((target["forks_needed"] for target in r["bars"]), default=FEWEST_FORKS) for r in real),
+        "forks_needed": max(
+            max((target["forks_needed"] for target in r["bars"]), default=jmh_stopping.LOOKS[0]) for r in real
+        ),
         "cores": os.cpu_count(),
         "load": {"lowest": min(loads, default=0.0), "highest": max(loads, default=0.0)},
         "verdict": worst([r["verdict"] for r in real]),

@@ -8,6 +8,7 @@ from itertools import permutations
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.verify.jmh_statistics import Comparison
+from pyhooks.verify.jmh_stopping import LOOKS
 
 STOCK, OVERLAY, CONTROL = "stock", "overlay", "control"
 SCANNED = {
@@ -24,7 +25,7 @@ class Effort:
     """Number and length of the measurements.
 
     Attributes:
-        forks: number of JVMs for each benchmark and side.
+        forks: maximum number of JVMs for each benchmark and side; fewer if the stopping rule ends a comparison.
     """
 
     forks: int
@@ -34,8 +35,8 @@ class Effort:
 
 
 # Most variance is between forks, since JIT compilation differs: many short forks are more precise than few long ones.
-QUICK = Effort(forks=6, warm_s=2.0, iterations=30, iteration_s=0.05)
-FULL = replace(QUICK, forks=18)
+QUICK = Effort(forks=LOOKS[0], warm_s=2.0, iterations=30, iteration_s=0.05)
+FULL = replace(QUICK, forks=LOOKS[-1])
 
 
 @dataclass(frozen=True)

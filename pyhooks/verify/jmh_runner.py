@@ -141,7 +141,7 @@ class JmhRunner:
 
 
 def read(result: Path, cell: JmhCell, number: int) -> Fork:
-    """Parse JMH's result of one fork; its CPU time is that of the fastest slice.
+    """Parse JMH's result of one fork; its CPU time is that of the fastest slice, beside that of the median slice.
 
     Disturbances only make slices slower and can affect nearly all of a fork, and so every quantile of its iterations.
 
@@ -152,6 +152,7 @@ def read(result: Path, cell: JmhCell, number: int) -> Fork:
         (entry,) = json.loads(result.read_text(encoding="utf-8"))
         second = entry["secondaryMetrics"]
         (fastest,) = second["fastestSliceNs"]["rawData"]
+        (medians,) = second["medianSliceNs"]["rawData"]
         # Rolling a log file can take a whole iteration, which then has no complete slice.
         each = [ns / (cell.slice_calls * cell.operations) for ns in fastest if ns]
         if len(each) < _MEASURED * len(fastest):
@@ -163,6 +164,7 @@ def read(result: Path, cell: JmhCell, number: int) -> Fork:
             cell=cell.name,
             round_=number,
             cpu_ns=min(each),
+            median_ns=statistics.median(ns / (cell.slice_calls * cell.operations) for ns in medians if ns),
             wall_ns=float(entry["primaryMetric"]["score"]),
             bytes_=statistics.median(bytes_),
             load=os.getloadavg()[0],

@@ -50,7 +50,7 @@ class FakeMachine:
 
     def run(self, cells: Sequence[str], number: int) -> list[Fork]:
         self.forks += [(number, cell) for cell in cells]
-        return [Fork(cell, number, next(self.results), 1.0, 200.0, 0.5, (1.0,)) for cell in cells]
+        return [Fork(cell, number, next(self.results), 1.0, 1.0, 200.0, 0.5, (1.0,)) for cell in cells]
 
     @contextmanager
     def pin(self, core: int) -> Iterator[None]:
@@ -228,7 +228,7 @@ def test_rounds_continue_until_no_heat_must_be_repeated() -> None:
     # The last round and its first repetition are slow; the third try runs after all rounds.
     machine = FakeMachine(heats, [*[100] * 4, 160, 160])
     lines = list(jmh._rounds(machine.runner, heats, cells, effort))
-    assert [line.split(":")[0] for line in lines[:3]] == ["round 1/3", "round 2/3", "round 3/3"]
+    assert [line.split(":")[0] for line in lines[:3]] == [f"round {number} of at most 3" for number in (1, 2, 3)]
     assert len(lines) == 4
     assert "heats repeated: 1;" in lines[3]
     assert "0 of 9 disturbed" in lines[3]

@@ -33,6 +33,8 @@ def jmh_entry(score: float, fastest_ns: list[float], bytes_: list[float]) -> dic
         "primaryMetric": {"score": score},
         "secondaryMetrics": {
             "fastestSliceNs": {"rawData": [fastest_ns]},
+            # the median slice of each iteration takes twice as long as its fastest
+            "medianSliceNs": {"rawData": [[ns * 2 for ns in fastest_ns]]},
             "gc.alloc.rate.norm": {"rawData": [bytes_]},
         },
     }
@@ -204,12 +206,13 @@ SCAN = JmhCell(jmh_plan.STOCK, "MetricScanBenchmark.scan", (("racks", "1"),), op
 def test_jmh_result_is_parsed(tmp_path: Path) -> None:
     fork = jmh_runner.read(write_result(tmp_path, [2000.0, 3000.0, 900000.0, 2400.0, 4000.0]), SCAN, 4)
     assert (fork.round_, fork.wall_ns, fork.bytes_) == (4, 7.5, 24.0)
-    assert fork.cpu_ns == 10
+    assert [fork.cpu_ns, fork.median_ns] == [10, 30]
     assert fork.iterations_ns == (10, 15, 4500, 12, 20)
 
 
 def test_an_iteration_without_a_complete_slice_is_ignored(tmp_path: Path) -> None:
     fork = jmh_runner.read(write_result(tmp_path, [2000.0, 0.0, 3000.0, 2400.0, 4000.0]), SCAN, 4)
+    assert fork.median_ns == 27
     assert fork.iterations_ns == (10, 15, 12, 20)
 
 
