@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -21,6 +22,8 @@ from pyhooks.history.events import ProduceDetails
 from pyhooks.history.outcomes import TOO_FEW, TOO_FEW_AFTER_APPEND
 
 NS = 1_000_000_000
+# Time after a rack has rejoined the ISR in which its followers catch up, in seconds.
+CATCH_UP_S = 5.0
 Behaviour = Literal["went on", "was refused", "went on unprotected", "unknown"]
 WENT_ON: Behaviour = "went on"
 REFUSED: Behaviour = "was refused"
@@ -199,6 +202,7 @@ def summarise(
         "topics": [
             _topic(arm, fault, windows[arm.topic], observed[arm.topic], plan, start_ns)
             | {"probe": _probe(probe_attempts(events, arm.topic), fault, windows[arm.topic], had[arm.topic], start_ns)}
+            | {"catch_up": catch_up(probe_attempts(events, arm.topic), fault, observed[arm.topic], plan)}
             | counts.get(arm.topic, {})
             | {"series": series.get(arm.topic, []), "longest_silence_s": silences.get(arm.topic)}
             for arm in arms
@@ -289,6 +293,46 @@ def _probe(
         "first_refusal_after_s": _seconds(first_ns, fault.inject_ns) if fault else None,
         "message": next((str(attempt.message) for attempt in refused), None),
     }
+
+
+def catch_up(
+    attempts: Sequence[Attempt],
+    fault: RecordedFault | None,
+    observations: Sequence[RecordedPartition],
+    plan: OutagePlan,
+) -> dict[str, dict[str, float]] | None:
+    """Return the durations of the probe's attempts before a fault and while the returned rack's followers catch up.
+
+    The rack has rejoined the ISR when attempts are no longer refused; on a topic that was not refused, when an ISR with
+    the rack is observed. An attempt without an acknowledgement counts with the time until its error.
+
+    Returns:
+        ``before`` and ``after``, each with ``attempts``, ``p50_ms`` and ``max_ms``; None if the rack was not observed
+        to rejoin, or there is no attempt in one of the two periods.
+    """
+    if fault is None or fault.heal_ns is None:
+        return None
+    heal_ns = fault.heal_ns
+    refused = [attempt.sent_ns for attempt in attempts if is_refusal(attempt) and attempt.done_ns > fault.inject_ns]
+    back = [x.at_ns for x in observations if x.at_ns > heal_ns and plan.rack in x.isr_racks]
+    if not back:
+        return None
+    rejoined_ns = max(refused) if refused else back[0]
+    periods = {
+        "before": (0, fault.inject_ns - round(CATCH_UP_S * NS / 10)),
+        "after": (rejoined_ns + 1, rejoined_ns + round(CATCH_UP_S * NS)),
+    }
+    figures: dict[str, dict[str, float]] = {}
+    for name, (from_ns, to_ns) in periods.items():
+        durations_ms = [(x.done_ns - x.sent_ns) / 1e6 for x in attempts if from_ns <= x.sent_ns < to_ns]
+        if not durations_ms:
+            return None
+        figures[name] = {
+            "attempts": len(durations_ms),
+            "p50_ms": median(durations_ms),
+            "max_ms": max(durations_ms),
+        }
+    return figures
 
 
 def _counts(

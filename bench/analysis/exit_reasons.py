@@ -72,7 +72,7 @@ def outage_reasons(result: Mapping[str, Any]) -> list[ExitReason]:
     for lab in result["labs"]:
         for outage in lab["outages"]:
             rack, how = outage["numbers"]["rack"], FAULT_LABELS[outage["fault"]]
-            subject = f"{lab['topology']}, outage {outage['number']}, rack {rack} {how}"
+            subject = f"{lab['name']}, outage {outage['number']}, rack {rack} {how}"
             reasons += _of_outage(subject, outage["numbers"], result["manifest"]["plan"]["arms"])
     for destruction in result["destructions"]:
         reasons += _of_destruction(destruction)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -12,6 +12,9 @@ import numpy.typing as npt
 
 from bench.plan.scenario import BenchArm, LatencyPlan, OutagePlan
 from pyhooks.workload.pacing import NS
+
+# Phase of a load whose records are not evaluated.
+BACKGROUND = "background"
 
 Ints = npt.NDArray[np.int64]
 
@@ -21,7 +24,7 @@ class Slot:
     """Period in which one arm is driven at a fixed rate.
 
     Attributes:
-        phase: ``latency`` or ``outage``.
+        phase: ``latency``, ``outage`` or ``background``.
         block: number of the block; negative for warm-up.
         arm: id of the arm.
         topic: topic of the arm in this period.
@@ -179,6 +182,14 @@ def outage_slots(plan: OutagePlan, arms: Sequence[BenchArm]) -> tuple[Slot, ...]
             first_seq=0,
         )
         for number, arm in enumerate(arms)
+    )
+
+
+def background_slots(plan: OutagePlan, arms: Sequence[BenchArm], rate_per_s: float) -> tuple[Slot, ...]:
+    """Return the slots of a second load of each topic over the whole outage phase, in a phase of its own."""
+    return tuple(
+        replace(slot, phase=BACKGROUND, arm=f"{slot.topic}-{BACKGROUND}", rate_per_s=rate_per_s)
+        for slot in outage_slots(plan, arms)
     )
 
 

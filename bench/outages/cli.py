@@ -96,11 +96,11 @@ def _measure(
     run_folder.empty(work, run_folder.OUTAGES_RUN)
     findings = []
     for lab in plan.labs:
-        folder = work / lab.topology
+        folder = work / lab.name
         lab_command = [sys.executable, "-m", "bench.outages.outage_run", "--plan", plan.name, "--plans", str(file)]
-        lab_command += ["--lab", lab.topology, "--run-id", run_id, "--master", master]
+        lab_command += ["--lab", lab.name, "--run-id", run_id, "--master", master]
         lab_command += ["--on-stderr"] if quiet else []
-        status = run_in_lab(lab.topology, folder, lab_command, bare=False, stock=False)
+        status = run_in_lab(lab.topology, folder, lab_command, bare=False, stock=lab.stock)
         if status:
             raise typer.Exit(status)
         findings.append(read_object(folder / "found.json", "the lab's run writes it"))

@@ -36,7 +36,7 @@ class OutageContext:
     racks: dict[int, str]
 
     def load(self, name: str, slots: tuple[schedule.Slot, ...], *, flush_s: float | None = None) -> SparkLoad:
-        """Return a load by librdkafka; ``name`` is unique in the lab."""
+        """Return a load by librdkafka, with ``acks=1`` in the background; ``name`` is unique in the lab."""
         return SparkLoad(
             run_id=self.run_id,
             name=name,
@@ -50,6 +50,7 @@ class OutageContext:
             flush_s=self.plan.flush_s if flush_s is None else flush_s,
             tasks=TASKS,
             slots=slots,
+            leader_only=frozenset(slot.arm for slot in slots if slot.phase == schedule.BACKGROUND),
         )
 
     def brokers_of(self, rack: str) -> frozenset[int]:

@@ -40,9 +40,9 @@ def _contents(result: Mapping[str, Any], out: Path) -> dict[Path, str | bytes]:
 def timelines(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the contents of a figure for each state, by its name: the first outage with a proved fault, if any."""
     found: dict[str, dict[str, Any]] = {}
-    labs = {lab["topology"]: lab for lab in result["labs"]}
+    labs = {lab["name"]: lab for lab in result["labs"]}
     for number, state in enumerate(result["states"], 1):
-        for outage in labs[state["topology"]]["outages"]:
+        for outage in labs[state["lab"]]["outages"]:
             numbers = outage["numbers"]
             if outage["fault"] != state["fault"] or not numbers["proved"]:
                 continue
@@ -68,7 +68,7 @@ def html(result: Mapping[str, Any], inline: Mapping[str, Mapping[str, Markup]]) 
         "caption": run_page.CAPTIONS["timeline"],
         "series": run_page.series_names(next(iter(shown.values()))) if shown else {},
         "faults": FAULT_LABELS,
-        "trips": [(lab["topology"], round_trip_rows({"idle": lab["round_trips"]})) for lab in result["labs"]],
+        "trips": [(lab["name"], round_trip_rows({"idle": lab["round_trips"]})) for lab in result["labs"]],
         "none_": NONE,
     }
     return pages.render(Path(run_page.__file__).with_name("outages.html.j2"), values, run_page.FILTERS)
@@ -83,6 +83,8 @@ HEAD = (
     "fault to first refusal, probe",
     "fault to first refusal, broker metric",
     "heal to first ack",
+    "probe before the fault: median, longest",
+    "probe while the returned rack catches up: median, longest",
     "longest time without an ack",
     "racks in its ISR",
 )
@@ -100,6 +102,8 @@ def rows(state: Mapping[str, Any]) -> list[list[str]]:
             _refusal(arm, "first_refusal_probe_s"),
             _refusal(arm, "first_refusal_meter_s"),
             _first_ack(arm),
+            _pair(arm["before_p50_ms"], arm["before_max_ms"]),
+            _pair(arm["catch_up_p50_ms"], arm["catch_up_max_ms"]),
             _text(arm["longest_silence_s"], outage_results.seconds_text),
             NONE if arm["fewest_racks"] is None else f"{arm['fewest_racks']}",
         ]
@@ -109,6 +113,10 @@ def rows(state: Mapping[str, Any]) -> list[list[str]]:
 
 def _text(value: Mapping[str, Any] | None, format_value: Callable[[Mapping[str, Any]], str]) -> str:
     return NONE if value is None else format_value(value)
+
+
+def _pair(median_ms: Mapping[str, Any] | None, longest_ms: Mapping[str, Any] | None) -> str:
+    return "; ".join(_text(value, outage_results.ms_text) for value in (median_ms, longest_ms))
 
 
 def _first_ack(arm: Mapping[str, Any]) -> str:

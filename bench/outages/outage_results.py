@@ -22,7 +22,7 @@ from pyhooks.core.process import run
 from pyhooks.core.statistics import mean_interval
 from pyhooks.patchset.distribution import Distribution
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # Fewer outages are counted, without an interval: its assumptions could not be checked.
 FEWEST = 5
 
@@ -61,12 +61,15 @@ def state_figures(plan: OutageRunPlan, lab: LabPlan, outages: Sequence[Mapping[s
     """Return the figures over all outages for each placement, fault and arm of a lab."""
     return [
         {
+            "lab": lab.name,
+            "stock": lab.stock,
             "topology": lab.topology,
             "rack": lab.rack,
             "placement": placement,
             "replicas": list(replicas),
             "fault": fault,
-            "text": f"{placement}, rack {lab.rack} {FAULT_LABELS[fault]}",
+            "text": f"{placement}, rack {lab.rack} {FAULT_LABELS[fault]}"
+            + ("" if lab.name == lab.topology else f", {lab.name}"),
             "arms": [
                 {
                     "arm": arm.id,
@@ -85,6 +88,7 @@ def state_figures(plan: OutageRunPlan, lab: LabPlan, outages: Sequence[Mapping[s
                     plan.confidence,
                 )
                 for arm in plan.arms
+                if arm.id in lab.arms
             ],
         }
         for placement, replicas in lab.placements.items()
@@ -106,6 +110,9 @@ def over_outages(outages: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
     def mean(values: Iterable[float | None], most: float = float("inf")) -> dict[str, Any] | None:
         return mean_over_outages([value for value in values if value is not None], confidence=confidence, most=most)
 
+    def catch_up(period: str, figure: str) -> dict[str, Any] | None:
+        return mean(topic["catch_up"][period][figure] for topic in topics if topic["catch_up"])
+
     return {
         "outages": len(outages),
         "proved": len(topics),
@@ -126,6 +133,10 @@ def over_outages(outages: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
         # counted apart, because the mean covers only outages with an acknowledgement
         "no_ack_after_heal": sum(topic.get("first_ack_after_heal_s") is None for topic in refused),
         "isr_shrank_after_s": mean(topic["left_after_s"] for topic in topics),
+        "before_p50_ms": catch_up("before", "p50_ms"),
+        "before_max_ms": catch_up("before", "max_ms"),
+        "catch_up_p50_ms": catch_up("after", "p50_ms"),
+        "catch_up_max_ms": catch_up("after", "max_ms"),
         "longest_silence_s": mean(topic["longest_silence_s"] for topic in topics),
         "exceptions": dict(sum((Counter(topic["probe"]["exceptions"]) for topic in topics), Counter())),
     }
@@ -186,16 +197,24 @@ def seconds_text(value: Mapping[str, Any]) -> str:
     return _mean_text(value, 1, "s")
 
 
+def ms_text(value: Mapping[str, Any]) -> str:
+    """Format a duration likewise, such as ``12 ms (9 to 15)``."""
+    return _mean_text(value, 1, "ms", digits=0)
+
+
 def percent_text(value: Mapping[str, Any]) -> str:
     """Format a share likewise, such as ``55.0 % (53.0 to 57.0)`` or ``55.0 % in 3 of 3`` for equal values."""
     return _mean_text(value, 100, "%")
 
 
-def _mean_text(value: Mapping[str, Any], factor: float, unit: str) -> str:
+def _mean_text(value: Mapping[str, Any], factor: float, unit: str, digits: int = 1) -> str:
+    def shown(number: float) -> str:
+        return f"{factor * number:,.{digits}f}"
+
     # earlier results have an interval for few outages, too
     if _has_interval(value["values"]):
-        return f"{factor * value['mean']:.1f} {unit} ({factor * value['low']:.1f} to {factor * value['high']:.1f})"
-    ends = dict.fromkeys(f"{factor * end:.1f}" for end in (min(value["values"]), max(value["values"])))
+        return f"{shown(value['mean'])} {unit} ({shown(value['low'])} to {shown(value['high'])})"
+    ends = dict.fromkeys(shown(end) for end in (min(value["values"]), max(value["values"])))
     text = f"{' to '.join(ends)} {unit}"
     return f"{text} in {value['outages']} of {value['outages']}" if value["outages"] > 1 else text
 
@@ -221,15 +240,13 @@ def result(
     took_s: float,
 ) -> dict[str, Any]:
     """Return the result of a run from the findings of its labs."""
-    labs = {lab.topology: lab for lab in plan.labs}
+    labs = {lab.name: lab for lab in plan.labs}
     java = run(["java", "--version"], task="ask Java for its version").splitlines()[0]
     outages = [outage for lab in findings for outage in lab["outages"]]
     destructions = [destruction for lab in findings for destruction in lab["destructions"]]
     numbers: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
-        "states": [
-            state for lab in findings for state in state_figures(plan, labs[str(lab["topology"])], lab["outages"])
-        ],
+        "states": [state for lab in findings for state in state_figures(plan, labs[str(lab["name"])], lab["outages"])],
         "labs": [
             {key: value for key, value in lab.items() if key not in ("end_to_end", "destructions")} for lab in findings
         ],

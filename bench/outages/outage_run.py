@@ -67,7 +67,7 @@ def planned_steps(plan: OutageRunPlan, lab: LabPlan) -> dict[str, float]:
 
 def outage_step(lab: LabPlan, number: int, fault: str) -> str:
     """Return the display name of an outage's step."""
-    return f"{lab.topology}: outage {number} of {sum(lab.outages.values())}, rack {lab.rack} {FAULT_LABELS[fault]}"
+    return f"{lab.name}: outage {number} of {sum(lab.outages.values())}, rack {lab.rack} {FAULT_LABELS[fault]}"
 
 
 def estimate_s(plan: OutageRunPlan, labs: Sequence[LabPlan]) -> float:
@@ -105,6 +105,7 @@ def in_lab(
                 with steps.step(destruction_step(way)):
                     destructions.append(destruction.measure(context, plan.destruction, way))
     findings = {
+        "name": lab.name,
         "topology": lab.topology,
         "racks": {str(broker): rack for broker, rack in sorted(context.racks.items())},
         "round_trips": round_trips,
@@ -135,13 +136,15 @@ def outage(context: OutageContext, number: int, fault: str, arms: Sequence[Bench
     ):
         # one client per topic: arms on several placements have the same id and would share a client
         slots = tuple(replace(slot, arm=slot.topic) for slot in schedule.outage_slots(plan, arms))
+        if background_per_s := context.plan.background_rate_per_s:
+            slots += schedule.background_slots(plan, arms, background_per_s)
         load = context.load(name, slots)
         with running_load(context.spark, history, load, path) as running:
             target = FaultTarget.rack(context.target.lab, plan.rack)
             failure = hold_fault(running, plan, registry.fault_applied(context.target.lab, fault, target, history))
             if failure:
                 # the outage is reported as unknown
-                notes.append(f"{context.lab.topology}, outage {number}: {failure}")
+                notes.append(f"{context.lab.name}, outage {number}: {failure}")
     events = list(history.events())
     numbers = availability.summarise(
         context.spark, latency_analysis.read_raw(context.spark, path), events, plan, arms, running.start_ns
@@ -206,7 +209,7 @@ def _arguments(arguments: Sequence[str] | None) -> OutageRunArguments:
     parser = argparse.ArgumentParser(prog="python -m bench.outages.outage_run", description=__doc__)
     parser.add_argument("--plan", default="full")
     parser.add_argument("--plans", type=Path, default=outage_plan.SHIPPED, help="file with the plans")
-    parser.add_argument("--lab", required=True, help="topology of this lab")
+    parser.add_argument("--lab", required=True, help="name of this lab")
     parser.add_argument("--run-id", required=True, help="part of every record's key")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--on-stderr", action="store_true", help="progress goes to standard error")
@@ -219,7 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console = Console(stderr=options.on_stderr, soft_wrap=True, highlight=False)
     with exiting_on_error(console, "interrupted: no report was written"):
         plan = outage_plan.load(options.plan, options.plans)
-        (lab,) = [lab for lab in plan.labs if lab.topology == options.lab]
+        (lab,) = [lab for lab in plan.labs if lab.name == options.lab]
         in_lab(current_lab(), plan, lab, options.run_id, console=console, master=options.master)
 
 

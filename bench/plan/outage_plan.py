@@ -48,13 +48,19 @@ class LabPlan:
     """Outages of one lab.
 
     Attributes:
+        name: name of the lab, unique in the plan.
         topology: name of its topology.
+        stock: whether the lab runs Kafka without the overlay.
+        arms: ids of its arms.
         rack: rack that becomes unavailable.
         placements: name of each placement to its replicas (broker ids); the first replica leads.
         outages: fault to number of outages.
     """
 
+    name: str
     topology: str
+    stock: bool
+    arms: tuple[str, ...]
     rack: str
     placements: Mapping[str, tuple[int, ...]]
     outages: Mapping[FaultKind, int]
@@ -62,7 +68,7 @@ class LabPlan:
     def order(self, seed: int) -> tuple[FaultKind, ...]:
         """Return the faults of all outages in an order drawn from a seed."""
         every = [fault for fault, times in self.outages.items() for _ in range(times)]
-        random.Random(f"{seed}/{self.topology}").shuffle(every)  # noqa: S311 - a seeded plan, not a secret
+        random.Random(f"{seed}/{self.name}").shuffle(every)  # noqa: S311 - a seeded plan, not a secret
         return tuple(every)
 
 
@@ -98,6 +104,8 @@ class OutageRunPlan:
         flush_s: bound on waiting for the last acknowledgements, in seconds.
         client: librdkafka properties.
         timing: rates and times of each outage; the rack of the lab replaces its rack.
+        background_rate_per_s: records per second that a second producer sends to each topic with ``acks=1``; 0 for
+            none.
         meter_poll_s: seconds between two queries of a broker's metrics.
         probe_timeout_ms: timeout of one probe attempt.
     """
@@ -110,6 +118,7 @@ class OutageRunPlan:
     flush_s: float
     client: Mapping[str, str | int | float | bool]
     timing: OutagePlan
+    background_rate_per_s: float
     meter_poll_s: float
     probe_timeout_ms: int
     arms: tuple[ArmSettings, ...]
@@ -118,7 +127,8 @@ class OutageRunPlan:
 
     def arms_of(self, lab: LabPlan) -> tuple[BenchArm, ...]:
         """Return all arms on all placements of a lab."""
-        return tuple(arm.on(name, replicas) for name, replicas in lab.placements.items() for arm in self.arms)
+        arms = [arm for arm in self.arms if arm.id in lab.arms]
+        return tuple(arm.on(name, replicas) for name, replicas in lab.placements.items() for arm in arms)
 
 
 def load(name: str, path: Path = SHIPPED) -> OutageRunPlan:
@@ -137,11 +147,11 @@ def load(name: str, path: Path = SHIPPED) -> OutageRunPlan:
         )
         for arm in table.tables("arms")
     )
-    labs = tuple(_lab(lab) for lab in table.tables("labs"))
+    labs = tuple(_lab(lab, arms) for lab in table.tables("labs"))
     if len({arm.id.lower() for arm in arms}) < len(arms):
         raise table.wrong("arms", "two arms have the same id")
-    if len({lab.topology for lab in labs}) < len(labs):
-        raise table.wrong("labs", "two labs have the same topology")
+    if len({lab.name for lab in labs}) < len(labs):
+        raise table.wrong("labs", "two labs have the same name")
     plan = OutageRunPlan(
         name=name,
         about=table.text("about"),
@@ -151,6 +161,7 @@ def load(name: str, path: Path = SHIPPED) -> OutageRunPlan:
         flush_s=table.number("flush_s", 0.1, 600),
         client=client_properties(table.table("client")),
         timing=outage_plan(table, most_per_s=10_000, rack=labs[0].rack),
+        background_rate_per_s=table.number("background_rate_per_s", 0, 10_000),
         meter_poll_s=table.number("meter_poll_s", 0.05, 10),
         probe_timeout_ms=table.whole("probe_timeout_ms", 100, 60_000),
         arms=arms,
@@ -161,17 +172,30 @@ def load(name: str, path: Path = SHIPPED) -> OutageRunPlan:
     return plan
 
 
-def _lab(table: Table) -> LabPlan:
-    name, rack = table.text("topology"), table.text("rack")
-    _check_racks(table, name, {"rack": rack})
+def _lab(table: Table, arms: Sequence[ArmSettings]) -> LabPlan:
+    topology_name, rack = table.text("topology"), table.text("rack")
+    name = table.text("name") if table.has("name") else topology_name
+    if not name.replace("-", "").isalnum() or not name.isascii():
+        raise table.wrong("name", f"must be letters, digits and dashes, is {name!r}")
+    _check_racks(table, topology_name, {"rack": rack})
+    stock = table.flag("stock") if table.has("stock") else False
+    allowed = tuple(arm.id for arm in arms if not stock or arm.min_insync_racks == 1)
     topics, outages = table.tables("topics"), table.tables("outages")
-    placements = {topic.text("placement"): _replicas(topic, name) for topic in topics}
+    placements = {topic.text("placement"): _replicas(topic, topology_name) for topic in topics}
     if len(placements) < len(topics):
         raise table.wrong("topics", "two of them have the same placement")
     faults = {outage.choice("fault", FAULTS): outage.whole("times", 1, 100) for outage in outages}
     if len(faults) < len(outages):
         raise table.wrong("outages", "two of them have the same fault")
-    return LabPlan(name, rack, placements, faults)
+    return LabPlan(
+        name=name,
+        topology=topology_name,
+        stock=stock,
+        arms=allowed,
+        rack=rack,
+        placements=placements,
+        outages=faults,
+    )
 
 
 def _destruction(table: Table, labs: Sequence[LabPlan]) -> DestructionPlan:

@@ -42,6 +42,8 @@ def topic(arm: str, replicas: tuple[int, ...], placement: str, behaviour: str, *
         "left_after_s": 9.2, "longest_silence_s": 26.0 if refused else 9.2,
         "first_ack_after_heal_s": 5.0 if refused else 0.01, "looked_until_s": 36.0, "isr": isr, "series": series,
         "probe": probe,
+        "catch_up": {"before": {"attempts": 16, "p50_ms": 3.0, "max_ms": 9.0},
+                     "after": {"attempts": 20, "p50_ms": 4.0, "max_ms": 80.0 if refused else 12.0}},
         "meter": {"after_s": 9.4 if refused else None, "at_most_early_s": 0.2, "counted": 300 if refused else 0,
                   "answers": 80},
     }  # fmt: skip
@@ -81,7 +83,7 @@ def result() -> dict[str, Any]:
     whole: dict[str, Any] = {
         "schema": outage_results.SCHEMA_VERSION,
         "states": outage_results.state_figures(PLAN, LAB, OUTAGES),
-        "labs": [{"topology": LAB.topology, "round_trips": round_trips, "outages": OUTAGES}],
+        "labs": [{"name": LAB.name, "topology": LAB.topology, "round_trips": round_trips, "outages": OUTAGES}],
         "destructions": [destroyed],
         "end_to_end": {"kinds": kinds, "acked": 9000, "read": 9000, "topics": []},
         "confidence": 0.95,

@@ -182,3 +182,45 @@ def test_behaviour_is_decided_only_from_complete_evidence(changes: dict[str, Any
 def test_only_not_enough_racks_or_replicas_is_a_rejection(exception: str | None, refusal: bool) -> None:
     failed = event(30, "probe", "produce", "fail", topic="t", key="k", exception=exception)
     assert [availability.is_refusal(attempt) for attempt in availability.probe_attempts([failed], "t")] == [refusal]
+
+
+def probe_attempt(sent_s: float, duration_ms: float, *, refused: bool = False) -> Event:
+    name = "org.apache.kafka.common.errors.NotEnoughRacksException" if refused else None
+    sent_ns = round(sent_s * NS)
+    return Event(
+        sent_ns + round(duration_ms * 1e6),
+        0,
+        "probe",
+        "produce",
+        "fail" if refused else "ok",
+        None,
+        {"topic": "t", "key": "k", "exception": name, "sent_ns": sent_ns},
+    )
+
+
+def test_attempts_during_catch_up_begin_after_the_last_refusal() -> None:
+    events = [
+        probe_attempt(10, 3),
+        probe_attempt(11, 5),
+        probe_attempt(30, 1, refused=True),
+        probe_attempt(57, 1, refused=True),
+        probe_attempt(57.1, 700),
+        probe_attempt(58, 4),
+        probe_attempt(70, 900),
+    ]
+    states = [partition_state(10, "a", "b"), partition_state(25, "a"), partition_state(57.2, "a", "b")]
+    attempts = availability.probe_attempts(events, "t")
+    figures = availability.catch_up(attempts, FAULT, states, PLAN)
+    assert figures == {
+        "before": {"attempts": 2, "p50_ms": 4.0, "max_ms": 5.0},
+        "after": {"attempts": 2, "p50_ms": 352.0, "max_ms": 700.0},
+    }
+
+
+def test_without_refusals_catch_up_begins_when_the_rack_is_observed_in_the_isr() -> None:
+    attempts = availability.probe_attempts([probe_attempt(10, 3), probe_attempt(57, 90), probe_attempt(58, 6)], "t")
+    states = [partition_state(10, "a", "b"), partition_state(25, "a"), partition_state(57.5, "a", "b")]
+    figures = availability.catch_up(attempts, FAULT, states, PLAN)
+    assert figures is not None
+    assert (figures["after"]["attempts"], figures["after"]["max_ms"]) == (1, 6.0)
+    assert availability.catch_up(attempts, FAULT, states[:2], PLAN) is None

@@ -36,6 +36,38 @@ def test_all_plans_compare_the_same_arms_on_each_placement(name: str) -> None:
         assert {fault: order.count(fault) for fault in lab.outages} == lab.outages
 
 
+def test_stock_kafka_has_no_arm_that_requires_racks() -> None:
+    plan = outage_plan.load("returned")
+    assert {lab.name: (lab.stock, lab.arms) for lab in plan.labs} == {
+        "stock": (True, ("A", "C")),
+        "overlay": (False, ("A", "B", "C")),
+    }
+    assert plan.background_rate_per_s > 0
+    assert plan.destruction is None
+    stock, overlay = plan.labs
+    states = [state for lab in plan.labs for state in outage_results.state_figures(plan, lab, [])]
+    assert [(state["lab"], len(state["arms"])) for state in states] == [(stock.name, 2), (overlay.name, 3)]
+    assert len({state["text"] for state in states}) == 2
+
+
+def test_a_plan_has_no_two_labs_of_one_name(tmp_path: Path) -> None:
+    file = tmp_path / "outages.toml"
+    text = outage_plan.SHIPPED.read_text(encoding="utf-8")
+    file.write_text(text.replace('name = "overlay"', 'name = "stock"'), encoding="utf-8")
+    with pytest.raises(RackgateError, match="same name"):
+        outage_plan.load("returned", file)
+
+
+def test_the_page_shows_the_longest_attempt_while_the_rack_catches_up() -> None:
+    column = next(at for at, name in enumerate(outage_page.HEAD) if "catches up" in name)
+    state = outage_results.state_figures(PLAN, LAB, [outage("cut", number) for number in (1, 2)])[1]
+    assert [row[column] for row in outage_page.rows(state)] == [
+        "4 ms in 2 of 2; 80 ms in 2 of 2",
+        "4 ms in 2 of 2; 80 ms in 2 of 2",
+        "4 ms in 2 of 2; 12 ms in 2 of 2",
+    ]
+
+
 def test_the_full_plan_repeats_each_outage_in_both_topologies() -> None:
     assert all(times >= 2 for lab in PLAN.labs for times in lab.outages.values())
     assert {lab.topology for lab in PLAN.labs} == {"az3-outside", "stretch2-outside"}
@@ -214,7 +246,7 @@ def test_the_page_has_a_picture_of_each_state_and_tables(tmp_path: Path) -> None
     assert "http" not in page.replace("http://www.w3.org", "")
     table = (tmp_path / "table.md").read_text(encoding="utf-8").splitlines()
     # Twelve rows of four states and three arms; two of the destroyed rack.
-    assert sorted(line.count("|") for line in table if line.startswith("| a,")) == [6] * 2 + [12] * 12
+    assert sorted(line.count("|") for line in table if line.startswith("| a,")) == [6] * 2 + [14] * 12
 
 
 def test_a_result_of_another_kind_is_an_error(tmp_path: Path) -> None:
