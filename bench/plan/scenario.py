@@ -23,8 +23,8 @@ ACKS: tuple[Acks, ...] = ("all", "1")
 MOST_CELLS = 12
 # Quantiles that can be judged, by their names in a plan.
 JUDGED = {"p50": 0.5, "p99": 0.99}
-InstrumentName = Literal["producer-perf-test", "end-to-end", "transaction", "ceiling"]
-INSTRUMENTS: tuple[InstrumentName, ...] = ("producer-perf-test", "end-to-end", "transaction", "ceiling")
+InstrumentName = Literal["producer-perf-test", "end-to-end", "transaction"]
+INSTRUMENTS: tuple[InstrumentName, ...] = ("producer-perf-test", "end-to-end", "transaction")
 
 
 @dataclass(frozen=True)
@@ -303,6 +303,8 @@ class Scenario:
                 "replicas": list(cell.replicas),
                 "blocks": cell.scenario.latency.blocks,
                 "pieces": cell.scenario.latency.pieces,
+                "piece_s": cell.scenario.latency.piece_s,
+                "discard_s": cell.scenario.latency.discard_s,
                 "roles": {arm.id: arm.latency for arm in cell.scenario.latency_arms},
                 "judged": [name for name, quantile in JUDGED.items() if quantile in cell.judged],
                 "question": cell.question and asdict(cell.question),

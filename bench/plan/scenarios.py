@@ -163,7 +163,11 @@ def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | N
         plan,
         blocks=table.whole("blocks", 2, default=plan.blocks),
         pieces=table.whole("pieces", 1, default=plan.pieces),
+        piece_s=table.number("piece_s", 0.05) if table.has("piece_s") else plan.piece_s,
+        discard_s=table.number("discard_s", 0) if table.has("discard_s") else plan.discard_s,
     )
+    if latency.discard_s >= latency.piece_s:
+        raise table.wrong("discard_s", f"must be below piece_s = {latency.piece_s:g}")
     arms = _roles(scenario, table) if table.has("baseline") else scenario.arms
     cell = BenchCell(
         id=cell_id,

@@ -169,8 +169,6 @@ def measure(
     """
     if instrument == "producer-perf-test":
         return producer_perf_test(run_tool, topic, setting, rate_per_s, acks)
-    if instrument == "ceiling":
-        return ceiling(run_tool, topic, setting, acks)
     if instrument == "end-to-end":
         return end_to_end(run_tool, bootstrap, topic, setting, acks)
     return transaction(bootstrap, topic, setting, client) if acks == "all" else None

@@ -16,6 +16,8 @@ from bench.run.measurement_session import MeasurementSession
 from bench.run.run_store import OUTAGE, RunStore
 from pyhooks.core.process import run
 
+# Shortest piece, in medians of the slowest arm.
+MEDIANS_OF_PIECE = 20
 # Fields of a cell's entry for one lab: which arms refused before and after the blocks, and which were expected to.
 REFUSALS = ("session", "refused", "refused_after", "expected_to_refuse")
 
@@ -48,8 +50,8 @@ def analyse_run(spark: SparkSession, scenario: Scenario, store: RunStore) -> dic
     end_to_end = record_check.merge_checks(checks, store.run_id)
     end_to_end["unread"] = _unread(raw, {(cell, found["session"]) for cell, found in sessions})
     notes = [note for session in store.sessions for note in session["notes"]] + (outage["notes"] if outage else [])
-    for cell in scenario.cells:
-        notes += _cell_notes(cell, store)
+    for cell, numbers_of in zip(scenario.cells, numbers, strict=True):
+        notes += [*_cell_notes(cell, store), *piece_notes(cell, numbers_of)]
     # idle round trips of the last lab of each place
     round_trips = {
         lab["place"]: predictions.rack_round_trips(lab["round_trips"].get("idle", []), lab["racks"])
@@ -109,6 +111,17 @@ def _cell_notes(cell: BenchCell, store: RunStore) -> list[str]:
             f"cell {cell.id}: its blocks were measured in {len(measured)} labs, because the run was interrupted"
         )
     return notes
+
+
+def piece_notes(cell: BenchCell, numbers: Mapping[str, Any]) -> list[str]:
+    """Return a note if the pieces of a cell are short for its latencies, so that records of other arms are in them."""
+    plan = cell.scenario.latency
+    arms = [arm["percentiles_ms"] for arm in numbers["arms"] if arm["role"] != "none"]
+    medians = [arm["p50"] for arm in arms if arm["p50"] is not None]
+    if medians and plan.piece_s * 1000 < MEDIANS_OF_PIECE * max(medians):
+        length = plan.piece_s * 1000 / max(medians)
+        return [f"cell {cell.id}: a piece is {length:.0f} medians long, not {MEDIANS_OF_PIECE}: use a longer piece_s"]
+    return []
 
 
 def refusals_by_lab(sessions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
