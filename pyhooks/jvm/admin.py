@@ -98,14 +98,28 @@ class Reassignment:
     removing: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class Voter:
+    """Voting controller as the active controller reports it.
+
+    Attributes:
+        node_id: its node id.
+        lag_ms: how long ago it last had the whole metadata log, in milliseconds; None if that is unknown.
+    """
+
+    node_id: int
+    lag_ms: int | None
+
+
 class Admin(Client):
     """org.apache.kafka.clients.admin.Admin of the built distribution.
 
     Args:
-        bootstrap: value of ``bootstrap.servers``.
+        bootstrap: addresses of brokers, or of controllers with ``to_controllers``.
         timeout_s: bound for each request, in seconds.
         config: further properties of the client, such as security settings; they do not override the bound.
         close_timeout_s: bound for requests that are pending when the client is closed, in seconds.
+        to_controllers: send requests to controllers instead of brokers (Kafka 3.7 and later).
 
     Attributes:
         deadline: value of ``time.monotonic()`` after which no response is awaited, whatever the bound;
@@ -123,6 +137,7 @@ class Admin(Client):
         timeout_s: float = 15.0,
         config: Mapping[str, str] | None = None,
         close_timeout_s: float = 2.0,
+        to_controllers: bool = False,
     ) -> None:
         bounds = {
             "default.api.timeout.ms": str(round(timeout_s * 1000)),
@@ -130,7 +145,8 @@ class Admin(Client):
             # sent twice may be rejected the second time.
             "request.timeout.ms": str(round(min(5.0, timeout_s / 3) * 1000)),
         }
-        settings = {**(config or {}), **bounds, "bootstrap.servers": bootstrap}
+        bootstrap_key = "bootstrap.controllers" if to_controllers else "bootstrap.servers"
+        settings = {**(config or {}), **bounds, bootstrap_key: bootstrap}
         start_jvm()
         with java_errors():
             java = jpype.JClass("org.apache.kafka.clients.admin.Admin").create(java_properties(settings))
@@ -180,6 +196,15 @@ class Admin(Client):
             result = self._java.describeCluster(options())
             nodes = self._get(result.nodes())
         return str(self._get(result.clusterId())), tuple(sorted(map(_cluster_node, nodes), key=lambda n: n.broker_id))
+
+    def controllers(self) -> tuple[ClusterNode, ...]:
+        """Return the registered controllers, sorted by id; the client must be one ``to_controllers``.
+
+        Raises:
+            JavaError: no response in time.
+        """
+        nodes = self._get(self._java.describeCluster().nodes())
+        return tuple(sorted(map(_cluster_node, nodes), key=lambda node: node.broker_id))
 
     def topics(self) -> dict[str, TopicState | JavaError]:
         """Return all topics including internal ones, sorted by name; for each its state, or the error of describing it.
@@ -266,8 +291,8 @@ class Admin(Client):
             raise
         return state if state.isr == tuple(sorted(replicas)) else None
 
-    def voters(self) -> tuple[int, ...] | None:
-        """Return the sorted ids of the voting controllers; None if there is no KRaft quorum or no permission.
+    def voters(self) -> tuple[Voter, ...] | None:
+        """Return the voting controllers, sorted by id; None if there is no KRaft quorum or no permission.
 
         Raises:
             JavaError: no response in time.
@@ -278,7 +303,15 @@ class Admin(Client):
             if error.java_class not in {UNSUPPORTED, NOT_ALLOWED}:
                 raise
             return None
-        return tuple(sorted(int(voter.replicaId()) for voter in quorum.voters()))
+        caught_up_ms = {
+            int(voter.replicaId()): int(voter.lastCaughtUpTimestamp().orElse(-1)) for voter in quorum.voters()
+        }
+        # by the clock of the active controller, for which it is the present
+        now_ms = caught_up_ms.get(int(quorum.leaderId()), -1)
+        return tuple(
+            Voter(voter, None if now_ms < 0 else now_ms - max(0, at_ms))
+            for voter, at_ms in sorted(caught_up_ms.items())
+        )
 
     def finalized(self, feature: str) -> Finalized:
         """Return the finalized level of a feature.
@@ -325,8 +358,10 @@ class Admin(Client):
 
     @classmethod
     @contextmanager
-    def responsive(cls, bootstrap: str, *, timeout_s: float, config: Mapping[str, str]) -> Iterator[Admin]:
-        """Yield the first of several clients that gets a response from any broker.
+    def responsive(
+        cls, bootstrap: str, *, timeout_s: float, config: Mapping[str, str], to_controllers: bool = False
+    ) -> Iterator[Admin]:
+        """Yield the first of several clients that gets a response from any node of ``bootstrap``.
 
         A client keeps to a broker that accepts its connection but does not respond for up to three request
         timeouts, and can then choose the same broker again, by its id (Kafka 4.3.1; with one of four brokers
@@ -339,7 +374,15 @@ class Admin(Client):
         """
         with ExitStack() as stack:
             clients = [
-                stack.enter_context(cls(bootstrap, timeout_s=timeout_s, config=config, close_timeout_s=0.0))
+                stack.enter_context(
+                    cls(
+                        bootstrap,
+                        timeout_s=timeout_s,
+                        config=config,
+                        close_timeout_s=0.0,
+                        to_controllers=to_controllers,
+                    )
+                )
                 for _ in range(_CLIENTS)
             ]
             futures_class = jpype.JClass("java.util.concurrent.CompletableFuture")

@@ -15,6 +15,7 @@ from pyhooks.kafka.wire_protocol import CLIENT, Reader
 
 RACKS_FEATURE = "min.insync.racks.version"
 ELR_FEATURE = "eligible.leader.replicas.version"
+METADATA_FEATURE = "metadata.version"
 UPGRADE = f"kafka-features upgrade --feature {ELR_FEATURE}=1 --feature {RACKS_FEATURE}=1"
 _NAME = "ApiVersions"
 _UNSUPPORTED_VERSION = 35

@@ -15,6 +15,8 @@ from typing import Protocol
 MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS = "min.insync.replicas", "min.insync.racks"
 # Reported in metrics only, never enforced.
 MIN_INSYNC_RACKS_OBSERVE = "min.insync.racks.observe"
+# If true, a replica without all acknowledged records can be elected.
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
 # Rack of a broker without one. ``racks_of`` does not count it as a rack.
 NO_RACK = ""
 

@@ -25,11 +25,11 @@ from typing import Any
 import jpype
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.jvm.admin import GIVEN_UP, TIMEOUT, UNSUPPORTED, Admin, ClusterNode, Reassignment, TopicState
+from pyhooks.jvm.admin import GIVEN_UP, TIMEOUT, UNSUPPORTED, Admin, ClusterNode, Reassignment, TopicState, Voter
 from pyhooks.jvm.client import start_jvm
 from pyhooks.jvm.java_exception import JavaError
-from pyhooks.kafka.features import RACKS_FEATURE
-from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_RACKS_OBSERVE, MIN_INSYNC_REPLICAS
+from pyhooks.kafka.features import METADATA_FEATURE, RACKS_FEATURE
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_RACKS_OBSERVE, MIN_INSYNC_REPLICAS, UNCLEAN_ELECTION
 from pyhooks.kafka.topics import minimum
 from pyhooks.placement.connection_diagnosis import diagnose
 from pyhooks.placement.enforcement import BrokerResponse, Enforcement, strictest
@@ -44,7 +44,6 @@ from pyhooks.placement.gate_forecast import (
 
 # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource
 _SOURCES = {1: "topic", 2: "broker", 3: "cluster", 4: "file", 5: "default"}
-_FILE_SOURCE = 4
 # Sources whose R is in force at level 1, where only the metadata counts.
 _METADATA_SOURCES = ("topic", "cluster")
 # If one broker of three is silent, all five clients happen to query it once in 243 times.
@@ -59,6 +58,9 @@ _TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4  # org.apache.kafka.common.config.Confi
 _TOPICS_AT_ONCE = 500
 _REQUEST_VERSION = 4  # of DescribeConfigs, only for the JSON of a request: older brokers get an older version
 _POLL_MS = 100
+# Voters fetch at least every 0.5 s, even if nothing is written.
+_VOTER_LATE_MS = 10_000
+_KEYS = (MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS, MIN_INSYNC_RACKS_OBSERVE)
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,12 @@ def disable_client_log() -> None:
 
 
 def query_cluster(
-    bootstrap: str, config: Mapping[str, str], *, timeout_s: float, report_step: Callable[[str], None]
+    bootstrap: str,
+    config: Mapping[str, str],
+    *,
+    timeout_s: float,
+    report_step: Callable[[str], None],
+    unclean: bool = False,
 ) -> ClusterObservation:
     """Query a cluster and all its brokers.
 
@@ -113,13 +120,14 @@ def query_cluster(
         config: further properties of Kafka's clients.
         timeout_s: timeout of all requests together.
         report_step: called with a description of each step.
+        unclean: also request ``unclean.leader.election.enable``.
 
     Raises:
         RackgateError: the cluster can't be queried. A single broker that does not respond is no error.
     """
     end = time.monotonic() + timeout_s
     unanswered: dict[str, str] = {}
-    voters = None
+    voters: tuple[Voter, ...] | None = None
     try:
         with Admin.responsive(bootstrap, timeout_s=timeout_s, config=config) as admin:
             admin.deadline = end
@@ -144,7 +152,8 @@ def query_cluster(
     brokers, addresses = _brokers(nodes), _addresses(nodes)
     report_step(f"querying the settings of {len(addresses)} brokers")
     topics_by_broker = _topics_by_broker(known_topics, set(addresses))
-    responses = query_each_broker(addresses, topics_by_broker, config, timeout_s=_left_s(end) * (1 - _OPTIONAL_SHARE))
+    query_s = _left_s(end) * (1 - _OPTIONAL_SHARE)
+    responses = query_each_broker(addresses, topics_by_broker, config, timeout_s=query_s, unclean=unclean)
     enforcement = _enforcement(brokers, responses)
     missing = sorted(
         set(known_topics) - {topic for response in responses.responses.values() for topic in response.topics}
@@ -162,7 +171,16 @@ def query_cluster(
         for name, topic_state in topics.items()
     )
     return ClusterObservation(
-        ClusterSnapshot(cluster_id, brokers, checked_topics, enforcement.enforced, voters, unanswered), enforcement
+        ClusterSnapshot(
+            cluster_id,
+            brokers,
+            checked_topics,
+            enforcement.enforced,
+            None if voters is None else tuple(voter.node_id for voter in voters),
+            unanswered,
+            tuple(voter.node_id for voter in voters or () if (voter.lag_ms or 0) > _VOTER_LATE_MS),
+        ),
+        enforcement,
     )
 
 
@@ -285,6 +303,8 @@ class ReportedSettings:
 
     default: IsrRequirements | None = None
     property_racks: int | None = None
+    replicas_by_source: dict[str, int] = field(default_factory=dict)
+    unclean: dict[str, str] = field(default_factory=dict)
     topics: dict[str, IsrRequirements] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     invalid: dict[str, dict[str, str | None]] = field(default_factory=dict)
@@ -310,7 +330,11 @@ class ReportedSettings:
             if configs.get(MIN_INSYNC_RACKS, {}).get("value") is None:
                 configs.pop(MIN_INSYNC_RACKS, None)
             if not name:
-                self.property_racks = _property_value(configs.get(MIN_INSYNC_RACKS, {}))
+                self.property_racks = _values_by_source(configs.get(MIN_INSYNC_RACKS, {})).get("file")
+                self.replicas_by_source = _values_by_source(configs.get(MIN_INSYNC_REPLICAS, {}))
+            unclean = configs.get(UNCLEAN_ELECTION, {})
+            if unclean.get("value") == "true":
+                self.unclean[name] = _source(unclean)
             settings = {
                 key: _setting(configs[key]) for key in (MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS) if key in configs
             }
@@ -353,11 +377,14 @@ class ReportedSettings:
 
 def _setting(config: Mapping[str, Any]) -> ConfigValue | None:
     """Return a setting, or None if its value is not valid for M and R."""
-    value, source = minimum(config.get("value")), config.get("configSource")
-    if value is None:
-        return None
+    value = minimum(config.get("value"))
     # cached: topics with the same value share one object
-    return _settings(value, _SOURCES.get(source, "unknown") if isinstance(source, int) else "unknown")
+    return None if value is None else _settings(value, _source(config))
+
+
+def _source(config: Mapping[str, Any]) -> str:
+    source = config.get("configSource")
+    return _SOURCES.get(source, "unknown") if isinstance(source, int) else "unknown"
 
 
 _settings = lru_cache(maxsize=1024)(ConfigValue)
@@ -370,10 +397,13 @@ def _metadata_requirements(requirements: IsrRequirements) -> IsrRequirements:
     return replace(requirements, racks=_NO_RACKS_REQUIRED)
 
 
-def _property_value(config: Mapping[str, Any]) -> int | None:
-    """Return the value in a broker's properties, or None if there is no valid one."""
-    values = (synonym.get("value") for synonym in config.get("synonyms") or () if synonym.get("source") == _FILE_SOURCE)
-    return minimum(next(values, None))
+def _values_by_source(config: Mapping[str, Any]) -> dict[str, int]:
+    """Return the valid values of a broker's setting by source; that in its properties has the source ``file``."""
+    values = {
+        _SOURCES.get(synonym.get("source"), "unknown"): minimum(synonym.get("value"))
+        for synonym in config.get("synonyms") or ()
+    }
+    return {source: value for source, value in values.items() if value is not None}
 
 
 def _observed_racks(config: Mapping[str, Any] | None) -> ConfigValue | None:
@@ -388,6 +418,7 @@ def query_each_broker(
     config: Mapping[str, str],
     *,
     timeout_s: float,
+    unclean: bool = False,
 ) -> Enforcement:
     """Query brokers, ``_AT_ONCE`` at a time, for versions, features, their settings and those of topics.
 
@@ -398,8 +429,10 @@ def query_each_broker(
         topics: names of the topics to request from each broker.
         config: further properties of Kafka's clients.
         timeout_s: timeout of all requests together; a broker that has not sent all responses by then counts as silent.
+        unclean: also request ``unclean.leader.election.enable``.
     """
     deadline = time.monotonic() + timeout_s
+    keys = (*_KEYS, UNCLEAN_ELECTION) if unclean else _KEYS
     each_s = timeout_s / max(1, math.ceil(len(brokers) / _AT_ONCE))
     pending = deque(sorted(brokers))
     responses: dict[int, BrokerResponse | str] = {}
@@ -413,7 +446,10 @@ def query_each_broker(
                 return
             try:
                 left_s = min(each_s, deadline - time.monotonic())
-                responses[broker] = _query_broker(broker, brokers[broker], topics.get(broker, ()), config, left_s)
+                requests = _describe_requests(broker, topics.get(broker, ()), keys)
+                responses[broker] = _query_broker(
+                    broker, brokers[broker], frozenset(topics.get(broker, ())), requests, config, left_s
+                )
             except jpype.JException as error:
                 responses[broker] = _reason(JavaError.of(error))
             except Exception as error:  # noqa: BLE001 - raised below, in the caller's thread
@@ -442,7 +478,12 @@ def query_each_broker(
 
 
 def _query_broker(
-    broker: int, address: tuple[str, int], topics: Sequence[str], config: Mapping[str, str], timeout_s: float
+    broker: int,
+    address: tuple[str, int],
+    topics: frozenset[str],
+    requests: list[Any],
+    config: Mapping[str, str],
+    timeout_s: float,
 ) -> BrokerResponse | str:
     """Return a broker's response, or the reason why there is none."""
     kafka = jpype.JPackage("org").apache.kafka
@@ -470,9 +511,7 @@ def _query_broker(
         None,
     )
     try:
-        return _BrokerExchange(client, versions, clock, node, frozenset(topics)).run(
-            _describe_requests(broker, topics), timeout_s
-        )
+        return _BrokerExchange(client, versions, clock, node, topics).run(requests, timeout_s)
     finally:
         client.close()
         metrics.close()
@@ -535,17 +574,18 @@ class _BrokerExchange:
 
 def _parse_versions(versions: Any) -> BrokerResponse:
     produce = versions.apiVersion(jpype.JClass("org.apache.kafka.common.protocol.ApiKeys").PRODUCE)
-    supported = versions.supportedFeatures().get(RACKS_FEATURE)
+    supported = {str(entry.getKey()): int(entry.getValue().max()) for entry in versions.supportedFeatures().entrySet()}
     return BrokerResponse(
         produce=0 if produce is None else int(produce.maxVersion()),
-        supported_level=0 if supported is None else int(supported.max()),
+        supported_level=supported.get(RACKS_FEATURE, 0),
+        metadata_version=supported.get(METADATA_FEATURE, 0),
         levels={str(entry.getKey()): int(entry.getValue()) for entry in versions.finalizedFeatures().entrySet()},
         epoch=int(versions.finalizedFeaturesEpoch()),
         default=None,
     )
 
 
-def _describe_requests(broker: int, topics: Sequence[str]) -> list[Any]:
+def _describe_requests(broker: int, topics: Sequence[str], keys: Sequence[str]) -> list[Any]:
     batches = [[(_BROKER_RESOURCE, str(broker))]]
     batches += [
         [(_TOPIC_RESOURCE, name) for name in topics[start : start + _TOPICS_AT_ONCE]]
@@ -555,12 +595,11 @@ def _describe_requests(broker: int, topics: Sequence[str]) -> list[Any]:
     mapper = jpype.JClass("com.fasterxml.jackson.databind.ObjectMapper")()
     converter = jpype.JClass("org.apache.kafka.common.message.DescribeConfigsRequestDataJsonConverter")
     builder = jpype.JClass("org.apache.kafka.common.requests.DescribeConfigsRequest$Builder")
-    keys = [MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS, MIN_INSYNC_RACKS_OBSERVE]
     requests = []
     for batch in batches:
         request = {
             "resources": [
-                {"resourceType": kind, "resourceName": name, "configurationKeys": keys} for kind, name in batch
+                {"resourceType": kind, "resourceName": name, "configurationKeys": list(keys)} for kind, name in batch
             ],
             # the value in a broker's properties is a synonym of the value in force
             "includeSynonyms": batch[0][0] == _BROKER_RESOURCE,

@@ -45,6 +45,11 @@ class BrokerResponse:
     # ``min.insync.racks`` in its own properties; None if it is not set or was not reported. At level 1 only the active
     # controller reads it, to set the cluster's first value
     property_racks: int | None = None
+    # its ``min.insync.replicas`` by source, as in ``ConfigValue``: which value is in force if others are removed
+    replicas_by_source: Mapping[str, int] = field(default_factory=dict)
+    # sources of ``unclean.leader.election.enable=true``, by topic (as in ``refused``); empty if it was not requested
+    unclean: Mapping[str, str] = field(default_factory=dict)
+    metadata_version: int = 0  # highest level of ``metadata.version`` that it supports; 0 if it does not know it
 
     @property
     def overlay(self) -> OverlayState:

@@ -42,7 +42,7 @@ SEVERITIES: tuple[Severity, ...] = ("error", "unknown", "risk", "notice")
 MANY = 8  # longer lists of names are shortened
 _BACK = "bring {brokers} back in sync"
 # Content of internal topics that other topics' records depend on, and the consequence of its loss.
-_COORDINATED = {
+COORDINATED = {
     "__transaction_state": ("the outcome of a transaction", "an acknowledged commit"),
     "__consumer_offsets": ("an offset commit", "an acknowledged offset"),
 }
@@ -163,7 +163,7 @@ def cluster_findings(cluster: ClusterSnapshot, default: IsrRequirements | None) 
     if len(racks) == 1 and not without_rack:
         means = f"all brokers are in rack {min(racks)}, so no placement survives its loss"
         findings.append(Finding("notice", "one-rack", means, "add brokers in another rack"))
-    for similar in _similar_racks(racks):
+    for similar in similar_racks(racks):
         names = names_text(list(map(repr, similar)))
         means = f"racks {names} differ only in case or spaces, and count as different"
         findings.append(Finding("notice", "similar-racks", means, "set the same broker.rack on all brokers of a rack"))
@@ -195,7 +195,7 @@ def internal_topic_findings(cluster: ClusterSnapshot, topics: Iterable[CheckedTo
         topics: topics to report on.
     """
     required = {topic.name: effective_racks(topic) for topic in topics if not topic.internal}
-    for name, (content, loss) in _COORDINATED.items():
+    for name, (content, loss) in COORDINATED.items():
         internal = next((topic for topic in cluster.topics if topic.name == name), None)
         if internal is None or internal.requirements is None or not internal.partitions:
             continue
@@ -225,7 +225,7 @@ def _unanswered_findings(cluster: ClusterSnapshot) -> Iterable[Finding]:
         yield Finding("unknown", "reassignments-unanswered", means, remedy)
 
 
-def _similar_racks(racks: Collection[str]) -> Iterable[list[str]]:
+def similar_racks(racks: Collection[str]) -> Sequence[list[str]]:
     """Return groups of racks whose names differ only in case or white space."""
     by_normalized_name: dict[str, list[str]] = {}
     for rack in sorted(racks):

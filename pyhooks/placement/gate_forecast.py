@@ -108,6 +108,7 @@ class ClusterSnapshot:
     # reasons why no broker answered a request: under ``quorum`` for the voters, under ``reassignments`` for the current
     # reassignments
     unanswered: Mapping[str, str] = field(default_factory=dict)
+    late_voters: tuple[int, ...] = ()  # voters that do not keep up with the metadata log: they may not be running
 
     @property
     def racks(self) -> Mapping[int, str]:
