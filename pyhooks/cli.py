@@ -36,6 +36,10 @@ VERBS = {
     "check": Verb(
         "Report what M and R mean for the placements of a cluster.", ("pyhooks.placement.check_cli:check_app",)
     ),
+    "preflight": Verb(
+        "Report what stands against enabling min.insync.racks on a cluster.",
+        ("pyhooks.placement.preflight_cli:preflight_app",),
+    ),
     "watch": Verb("Show racks, brokers and partitions live.", ("pyhooks.watch.cli:watch_app",)),
     "judge": Verb("Run the checkers on a stored history.", ("pyhooks.checkers.cli:judge_app",)),
     "plan": Verb("Compare RF, M, R and placements for new topics.", ("pyhooks.placement.model_cli:plan_app",)),

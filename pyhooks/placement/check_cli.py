@@ -6,7 +6,8 @@ M is ``min.insync.replicas``, R is ``min.insync.racks``.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,14 +22,15 @@ from pyhooks.lab.cli import LabOption
 if TYPE_CHECKING:
     from pyhooks.placement.check_report import CheckReport
     from pyhooks.placement.cluster_query import ClusterObservation
-    from pyhooks.placement.gate_forecast import CheckedTopic
+    from pyhooks.placement.gate_forecast import CheckedTopic, ClusterSnapshot
+    from pyhooks.placement.readiness import CommandWriter
     from pyhooks.placement.reassignment_plan import ReassignmentPlan
 
 WIDTH = 100  # columns, where there is no terminal
 
 EPILOG = (
     "Examples: rackgate check --bootstrap kafka1:9092 · rackgate check --topic 'orders*' --json ·"
-    " rackgate check --expect-racks 2 ·"
+    " rackgate check --expect-racks 2 · rackgate check --without 3 && restart 3 ·"
     " rackgate check --plan >plan.json && kafka-reassign-partitions.sh --bootstrap-server … --execute"
     " --reassignment-json-file plan.json. Without --bootstrap: the lab that runs. For settings of new topics: rackgate"
     " plan."
@@ -65,6 +67,19 @@ def check_command(
     plan_to: Annotated[
         Path | None, typer.Option(help="Write that reassignment to a file, in addition to the report.")
     ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(help="May these brokers be restarted now, all at once? Only that is reported.", metavar="ID,ID"),
+    ] = None,
+    without_rack: Annotated[
+        list[str] | None, typer.Option(help="The same for all brokers of a rack; can be combined.", metavar="RACK")
+    ] = None,
+    accept_unavoidable: Annotated[
+        bool,
+        typer.Option(
+            help="With --without: count as a notice what waiting does not change, such as a topic with one replica."
+        ),
+    ] = False,
     lab: LabOption = None,
     timeout: Annotated[
         float,
@@ -89,15 +104,35 @@ def check_command(
 
     Exit status: 0 nothing is at risk, 1 something is at risk or unknown, 2 the cluster could not be queried. With
     --plan: 0 the plan fixes all partitions that can't reach R, 1 some can't be fixed or are unknown.
+
+    With --without or --without-rack: 0 the brokers may be restarted, since every partition accepts acks=all and the
+    controllers have a majority without them; 1 they must not; 2 something is unknown, such as a broker that did not
+    respond.
     """
+    from pyhooks.placement.readiness import CommandWriter
+
+    restart = bool(without or without_rack)
+    if restart and (plan or plan_to or strict or expect_racks > 1):
+        raise RackgateError(
+            "--without reports restarts alone: leave out --plan, --plan-to, --strict and --expect-racks"
+        )
+    if accept_unavoidable and not restart:
+        raise RackgateError("--accept-unavoidable belongs to --without and --without-rack")
+    commands = CommandWriter(bootstrap, str(command_config or ""))
     if not bootstrap:
         bootstrap = lab_processes.attach(lab, otherwise="name the cluster with --bootstrap host:port").bootstrap
     if plan and (json_ or plan_to):
         raise RackgateError("--plan prints the plan alone: leave out --json, or use --plan-to FILE beside it")
     observation = _query(bootstrap, command_config, timeout)
-    topics = _select(observation.cluster.topics, topic or [])
+    topics = select_topics(observation.cluster.topics, topic or [])
+    if restart:
+        brokers = restarted_brokers(observation.cluster, without or [], without_rack or [])
+        status = _report_restart(
+            observation, topics, brokers, commands, accept_unavoidable=accept_unavoidable, as_json=json_
+        )
+        raise typer.Exit(status)
     if plan or plan_to is not None:
-        complete = _write_plan(observation, topics, plan_to)
+        complete = write_plan(observation.cluster, frozenset(one.name for one in topics), plan_to)
         if plan:
             raise typer.Exit(0 if complete else 1)
     report = make_report(observation, topics, strict=strict, expect_racks=expect_racks)
@@ -155,19 +190,90 @@ def make_report(
     return CheckReport(observation, reports, findings, at_risk(findings, strict=strict))
 
 
-def _query(bootstrap: str, command_config: Path | None, timeout_s: float) -> ClusterObservation:
-    # the current step is shown only on a terminal
+@contextmanager
+def query_status() -> Iterator[Callable[[str], None]]:
+    """Show the current step of the queries on a terminal during the block; yields the function that changes it."""
     with report_console(WIDTH, stderr=True).status("starting Java") as status:
+        yield status.update
+
+
+def _query(bootstrap: str, command_config: Path | None, timeout_s: float) -> ClusterObservation:
+    with query_status() as report_step:
         # imported late because starting the JVM takes a second
         from pyhooks.placement import cluster_query
 
         cluster_query.disable_client_log()
         return cluster_query.query_cluster(
-            bootstrap, cluster_query.client_config(command_config), timeout_s=timeout_s, report_step=status.update
+            bootstrap, cluster_query.client_config(command_config), timeout_s=timeout_s, report_step=report_step
         )
 
 
-def _select(topics: Sequence[CheckedTopic], patterns: Sequence[str]) -> tuple[CheckedTopic, ...]:
+def restarted_brokers(cluster: ClusterSnapshot, ids: Sequence[str], racks: Sequence[str]) -> tuple[int, ...]:
+    """Return the ids of ``--without`` and of the brokers in the racks of ``--without-rack``, sorted.
+
+    Args:
+        cluster: the observed cluster.
+        ids: lists of ids, separated by commas.
+        racks: names of racks.
+
+    Raises:
+        RackgateError: an id is no broker or controller of the cluster, or no broker is in a rack.
+    """
+    known = {*cluster.brokers, *(cluster.voters or ())}
+    found: set[int] = set()
+    for word in (word.strip() for text in ids for word in text.split(",")):
+        if not word.isdecimal() or int(word) not in known:
+            raise RackgateError(f"--without {word}: no such node, there are: {', '.join(map(str, sorted(known)))}")
+        found.add(int(word))
+    for rack in racks:
+        inside = {broker.broker_id for broker in cluster.brokers.values() if broker.rack == rack and rack}
+        if not inside:
+            names = sorted({broker.rack for broker in cluster.brokers.values() if broker.rack})
+            raise RackgateError(f"--without-rack {rack}: no broker is in it, there are: {', '.join(names) or 'none'}")
+        found |= inside
+    return tuple(sorted(found))
+
+
+def _report_restart(
+    observation: ClusterObservation,
+    topics: Sequence[CheckedTopic],
+    brokers: Sequence[int],
+    commands: CommandWriter,
+    *,
+    accept_unavoidable: bool,
+    as_json: bool,
+) -> int:
+    """Print whether brokers may be restarted, and return the exit status."""
+    from pyhooks.placement import readiness_report
+    from pyhooks.placement.findings import brokers_text
+    from pyhooks.placement.readiness import readiness_status
+    from pyhooks.placement.restart_judgement import restart_findings
+
+    findings = restart_findings(
+        observation.cluster,
+        observation.enforcement,
+        topics,
+        brokers,
+        commands,
+        accept_unavoidable=accept_unavoidable,
+    )
+    with reader_may_leave():
+        if as_json:
+            sys.stdout.write(readiness_report.restart_json(observation.cluster.cluster_id, brokers, findings) + "\n")
+        else:
+            console = report_console(WIDTH)
+            with console.capture() as printed:
+                readiness_report.print_restart(console, brokers_text(brokers), findings)
+            sys.stdout.write(printed.get())
+    return readiness_status(findings)
+
+
+def select_topics(topics: Sequence[CheckedTopic], patterns: Sequence[str]) -> tuple[CheckedTopic, ...]:
+    """Return the topics whose names match one of the patterns of ``--topic``; all without patterns.
+
+    Raises:
+        RackgateError: no topic matches a pattern.
+    """
     # brackets have no special meaning in these patterns
     escaped_patterns = [pattern.replace("[", "[[]") for pattern in patterns]
     for pattern, escaped in zip(patterns, escaped_patterns, strict=True):
@@ -182,11 +288,20 @@ def _select(topics: Sequence[CheckedTopic], patterns: Sequence[str]) -> tuple[Ch
     )
 
 
-def _write_plan(observation: ClusterObservation, topics: Sequence[CheckedTopic], file: Path | None) -> bool:
-    """Print or write the plan, summarize it on standard error, and return whether it is complete."""
+def write_plan(cluster: ClusterSnapshot, topics: frozenset[str], file: Path | None) -> bool:
+    """Print or write the plan, summarize it on standard error, and return whether it is complete.
+
+    Args:
+        cluster: the cluster with the R that placements must reach.
+        topics: names of the topics to fix.
+        file: where to write it; None for standard output.
+
+    Raises:
+        RackgateError: the file can't be written.
+    """
     from pyhooks.placement.reassignment_plan import plan_reassignment
 
-    plan = plan_reassignment(observation.cluster, frozenset(topic.name for topic in topics))
+    plan = plan_reassignment(cluster, topics)
     text = plan.to_json() + "\n"
     if file is None:
         with reader_may_leave():

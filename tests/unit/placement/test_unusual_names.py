@@ -319,12 +319,12 @@ def test_an_error_is_one_safe_line(text: str) -> None:
 @pytest.mark.parametrize("pattern", ["a[b]", "a[b*", "?[b]", "*[b]"])
 def test_brackets_in_a_pattern_are_literal(pattern: str) -> None:
     topics = [CheckedTopic(name, False, (), None) for name in ("a[b]", "ab", "a.b", "a_b")]
-    assert [topic.name for topic in check_cli._select(topics, [pattern])] == ["a[b]"]
-    assert [topic.name for topic in check_cli._select(topics, ["a.b", "a_b"])] == ["a.b", "a_b"], (
+    assert [topic.name for topic in check_cli.select_topics(topics, [pattern])] == ["a[b]"]
+    assert [topic.name for topic in check_cli.select_topics(topics, ["a.b", "a_b"])] == ["a.b", "a_b"], (
         ". and _ are different characters"
     )
     with pytest.raises(RackgateError, match="no such topic"):
-        check_cli._select(topics, ["a[.]b"])
+        check_cli.select_topics(topics, ["a[.]b"])
 
 
 def test_a_closed_pipe_ends_the_command_without_an_error() -> None:
