@@ -306,7 +306,7 @@ def report_command(
         typer.echo(json.dumps(stored, indent=1, allow_nan=False))
         raise typer.Exit(stored["exit_status"])
     console = Console(soft_wrap=True, highlight=False)
-    target = [targets.of_run_text(stored["bar"])] if stored.get("bar") is not None else []
+    target = [targets.of_run_text(stored["target"])] if stored.get("target") is not None else []
     for line in (*lines, f"report: {page}", *target):
         console.print(line, markup=False)
     raise typer.Exit(stored["exit_status"])

@@ -355,7 +355,7 @@ def _counts(
     sent_in_fault = (F.col("intended_ns") >= inject_ns) & (F.col("intended_ns") < heal_ns)
     in_fault = acked & sent_in_fault
     late = acked & (F.col("done_ns") >= heal_ns) & F.lit(heal_ns > 0)
-    away = acked & (F.col("done_ns") >= proved_ns) & (F.col("done_ns") < heal_ns)
+    unavailable = acked & (F.col("done_ns") >= proved_ns) & (F.col("done_ns") < heal_ns)
     without = without_rack(F.col("sent_ns"), F.col("done_ns"), fault, F.col("had_ns"))
     found = (
         frame.where("measured")
@@ -370,7 +370,7 @@ def _counts(
             F.count_if(sent_in_fault).alias("fault_intended"),
             F.count_if(in_fault & (F.col("done_ns") < heal_ns)).alias("fault_acked"),
             F.count_if(in_fault & (F.col("done_ns") >= heal_ns)).alias("acked_only_after_heal"),
-            F.count_if(away).alias("acked_while_away"),
+            F.count_if(unavailable).alias("acked_while_unavailable"),
             F.count_if(acked & (F.col("done_ns") < heal_ns) & without).alias("acked_without_rack"),
             F.expr("percentile(held_ms, array(0.5, 0.99, 1.0))").alias("held"),
             (F.min(F.when(late, F.col("done_ns"))) - heal_ns).alias("first_ack_ns"),

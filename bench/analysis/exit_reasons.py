@@ -96,7 +96,7 @@ def _end_to_end(numbers: Mapping[str, Any]) -> Iterator[ExitReason]:
 
 def _of_cell(cell: Mapping[str, Any]) -> Iterator[ExitReason]:
     """Check that in every lab the cell's arms did what the gate should do in its state, before and after the blocks."""
-    findings = cell["seen"]
+    findings = cell["findings"]
     # results of earlier versions have no row for each lab, only that of the last lab
     labs = cell.get("refusals") or [findings]
     if any("refused" not in lab for lab in labs):
@@ -244,8 +244,8 @@ def _s(number: int) -> str:
 
 def _of_destruction(destruction: Mapping[str, Any]) -> Iterator[ExitReason]:
     """Check that arms with R above 1 kept the records that they had acknowledged."""
-    how = FAULT_LABELS[destruction["way"]]
-    racks = f"rack {destruction['destroyed']} destroyed while rack {destruction['away']} was {how}"
+    how = FAULT_LABELS[destruction["fault"]]
+    racks = f"rack {destruction['destroyed']} destroyed while rack {destruction['unavailable_rack']} was {how}"
     kept = False
     for row in destruction["topics"]:
         subject = f"{racks}: {row['label']}"

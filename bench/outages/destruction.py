@@ -30,14 +30,14 @@ FLUSH_S = 2.0
 NAME = "destruction"
 
 
-def measure(context: OutageContext, plan: DestructionPlan, way: FaultKind) -> dict[str, Any]:
+def measure(context: OutageContext, plan: DestructionPlan, fault: FaultKind) -> dict[str, Any]:
     """Destroy a rack under load and count the records that are left.
 
     Returns:
         ``proved``: whether both faults took effect and lasted; ``topics``: for each arm how many records were
         acknowledged and how many of these are ``lost``, or None with the reason in ``unknown``; ``notes``: errors.
     """
-    name = f"{NAME}-{way}"
+    name = f"{NAME}-{fault}"
     arms = tuple(
         replace(arm.on(f"{plan.placement} {name}", plan.replicas), label=arm.label) for arm in context.plan.arms
     )
@@ -46,7 +46,7 @@ def measure(context: OutageContext, plan: DestructionPlan, way: FaultKind) -> di
     notes: list[str] = []
     proved = True
     try:
-        _drive(context, plan, way, arms, history, name)
+        _drive(context, plan, fault, arms, history, name)
     except RackgateError as error:
         notes.append(f"{name}: {error}")
         proved = False
@@ -74,8 +74,8 @@ def measure(context: OutageContext, plan: DestructionPlan, way: FaultKind) -> di
         for arm in arms
     ]
     return {
-        "away": plan.away,
-        "way": way,
+        "unavailable_rack": plan.unavailable_rack,
+        "fault": fault,
         "destroyed": plan.destroyed,
         "placement": plan.placement,
         "proved": proved,
@@ -88,7 +88,7 @@ def measure(context: OutageContext, plan: DestructionPlan, way: FaultKind) -> di
 def _drive(
     context: OutageContext,
     plan: DestructionPlan,
-    way: FaultKind,
+    fault: FaultKind,
     arms: tuple[BenchArm, ...],
     history: History,
     name: str,
@@ -101,8 +101,8 @@ def _drive(
     lab, timing = context.target.lab, context.plan.timing
     names = [arm.topic for arm in arms]
     seconds = timing.before_s + timing.during_s
-    left = frozenset(plan.replicas) - context.brokers_of(plan.away)
-    survivors = context.target.without(context.brokers_of(plan.away) | context.brokers_of(plan.destroyed))
+    left = frozenset(plan.replicas) - context.brokers_of(plan.unavailable_rack)
+    survivors = context.target.without(context.brokers_of(plan.unavailable_rack) | context.brokers_of(plan.destroyed))
     with observe_topics(survivors, names, context.racks, history, interval_s=timing.isr_poll_s):
         slots = tuple(
             schedule.Slot("outage", 0, arm.topic, arm.topic, 0, round(seconds * NS), 0, timing.rate_per_s, 0)
@@ -112,7 +112,8 @@ def _drive(
         with ExitStack() as stack:
             with running_load(context.spark, history, load, context.folder / load.name) as running:
                 running.wait_until(timing.before_s, "the time of the fault")
-                stack.enter_context(registry.fault_applied(lab, way, FaultTarget.rack(lab, plan.away), history))
+                first_rack = FaultTarget.rack(lab, plan.unavailable_rack)
+                stack.enter_context(registry.fault_applied(lab, fault, first_rack, history))
                 topics.wait_isrs(context.admin, dict.fromkeys(names, left), ISR_CHANGE_S)
             with registry.fault_applied(lab, "wipe", FaultTarget.rack(lab, plan.destroyed), history):
                 pass

@@ -156,8 +156,8 @@ def markdown(result: Mapping[str, Any]) -> str:
 
 
 def _destruction_row(destruction: Mapping[str, Any], topic: Mapping[str, Any]) -> list[str]:
-    how = FAULT_LABELS[destruction["way"]]
-    racks = f"{destruction['destroyed']} destroyed while {destruction['away']} was {how}"
+    how = FAULT_LABELS[destruction["fault"]]
+    racks = f"{destruction['destroyed']} destroyed while {destruction['unavailable_rack']} was {how}"
     lost = UNKNOWN if topic["lost"] is None else _count(topic["lost"])
     return [f"{destruction['placement']}: {racks}", topic["label"], _count(topic["acked"]), _count(topic["read"]), lost]
 

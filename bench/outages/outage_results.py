@@ -220,8 +220,8 @@ def _mean_text(value: Mapping[str, Any], factor: float, unit: str, digits: int =
 
 
 def _of_destroyed(row: Mapping[str, Any], destruction: Mapping[str, Any]) -> dict[str, str]:
-    racks = f"rack {destruction['destroyed']} destroyed while rack {destruction['away']} was"
-    subject = f"{row['label']}, {racks} {FAULT_LABELS[destruction['way']]}"
+    racks = f"rack {destruction['destroyed']} destroyed while rack {destruction['unavailable_rack']} was"
+    subject = f"{row['label']}, {racks} {FAULT_LABELS[destruction['fault']]}"
     if row["unknown"]:
         return sentence("destruction", UNKNOWN, subject, _capitalised(row["unknown"]))
     text = f"{row['lost']:,} of {row['acked']:,} acknowledged records are lost."

@@ -48,9 +48,9 @@ START, END = "start: Spark, topics, round trips", "records read back"
 LAB_S, START_S, EACH_S, END_S, DESTROYED_S = 22.0, 20.0, 8.0, 12.0, 40.0
 
 
-def destruction_step(way: str) -> str:
+def destruction_step(fault: str) -> str:
     """Return the display name of a destruction's step."""
-    return f"a rack is destroyed while another is {FAULT_LABELS[way]}"
+    return f"a rack is destroyed while another is {FAULT_LABELS[fault]}"
 
 
 def planned_steps(plan: OutageRunPlan, lab: LabPlan) -> dict[str, float]:
@@ -61,7 +61,7 @@ def planned_steps(plan: OutageRunPlan, lab: LabPlan) -> dict[str, float]:
     # records are read back before a destruction deletes many of them
     steps[END] = END_S
     if plan.destruction and plan.destruction.topology == lab.topology:
-        steps |= {destruction_step(way): DESTROYED_S + plan.timing.during_s for way in plan.destruction.ways}
+        steps |= {destruction_step(fault): DESTROYED_S + plan.timing.during_s for fault in plan.destruction.faults}
     return steps
 
 
@@ -101,9 +101,9 @@ def in_lab(
             checked = record_check.check_records(raw, log, run_id)
         destructions = []
         if plan.destruction and plan.destruction.topology == lab.topology:
-            for way in plan.destruction.ways:
-                with steps.step(destruction_step(way)):
-                    destructions.append(destruction.measure(context, plan.destruction, way))
+            for fault in plan.destruction.faults:
+                with steps.step(destruction_step(fault)):
+                    destructions.append(destruction.measure(context, plan.destruction, fault))
     findings = {
         "name": lab.name,
         "topology": lab.topology,
@@ -127,8 +127,8 @@ def outage(context: OutageContext, number: int, fault: str, arms: Sequence[Bench
     names = [arm.topic for arm in arms]
     path = context.folder / "raw" / name
     notes: list[str] = []
-    away = context.brokers_of(plan.rack)
-    survivors = context.target.without(away)
+    unavailable = context.brokers_of(plan.rack)
+    survivors = context.target.without(unavailable)
     with (
         running_probe(context, names, history, notes),
         refusal_metrics.refusal_poller(context.target.lab, history, context.plan.meter_poll_s),
@@ -154,7 +154,7 @@ def outage(context: OutageContext, number: int, fault: str, arms: Sequence[Bench
     # until the rack is back, or until now if its return was not observed
     until_ns = (recorded.healed_ns if recorded else None) or time.monotonic_ns()
     for topic in numbers["topics"]:
-        topic["meter"] = refusal_metrics.first_refusal(events, topic["topic"], recorded, away, until_ns)
+        topic["meter"] = refusal_metrics.first_refusal(events, topic["topic"], recorded, unavailable, until_ns)
     return {"number": number, "fault": fault, "numbers": numbers, "notes": notes}
 
 

@@ -36,7 +36,7 @@ def refusal_poller(lab: Lab, history: History, interval_s: float) -> Poller:
 
 
 def first_refusal(
-    events: Iterable[Event], topic: str, fault: RecordedFault | None, away: Collection[int], until_ns: int
+    events: Iterable[Event], topic: str, fault: RecordedFault | None, unavailable: Collection[int], until_ns: int
 ) -> dict[str, Any]:
     """Return when the remaining brokers first counted a refusal for a topic after a fault.
 
@@ -44,7 +44,7 @@ def first_refusal(
         events: the history.
         topic: topic of the metric.
         fault: the fault, if the history has one.
-        away: ids of the brokers that became unavailable.
+        unavailable: ids of the brokers that became unavailable.
         until_ns: end of the period to evaluate, monotonic.
 
     Returns:
@@ -58,7 +58,7 @@ def first_refusal(
         return found
     by_broker: dict[int, list[tuple[int, float]]] = {}
     for event, response in MetricsDetails.each(events):
-        if response.broker not in away:
+        if response.broker not in unavailable:
             own = response.topics.get(topic, {})
             # a metric appears with the first refusal that it counts
             by_broker.setdefault(response.broker, []).append((event.mono_ns, own.get(REFUSED) or 0))

@@ -80,17 +80,17 @@ class DestructionPlan:
         topology: topology of the lab, one that also has outages.
         placement: display name of the topics' placement.
         replicas: replicas of the topics.
-        away: rack that fails first and keeps its disks.
+        unavailable_rack: rack that fails first and keeps its disks.
         destroyed: rack whose disks are wiped while the other rack is unavailable.
-        ways: faults of the first rack, one destruction for each. None of them deletes its disks.
+        faults: faults of the first rack, one destruction for each. None of them deletes its disks.
     """
 
     topology: str
     placement: str
     replicas: tuple[int, ...]
-    away: str
+    unavailable_rack: str
     destroyed: str
-    ways: tuple[FaultKind, ...]
+    faults: tuple[FaultKind, ...]
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def load(name: str, path: Path = SHIPPED) -> OutageRunPlan:
         record_bytes=table.whole("record_bytes", 1, 1_000_000),
         flush_s=table.number("flush_s", 0.1, 600),
         client=client_properties(table.table("client")),
-        timing=outage_plan(table, most_per_s=10_000, rack=labs[0].rack),
+        timing=outage_plan(table, max_per_s=10_000, rack=labs[0].rack),
         background_rate_per_s=table.number("background_rate_per_s", 0, 10_000),
         meter_poll_s=table.number("meter_poll_s", 0.05, 10),
         probe_timeout_ms=table.whole("probe_timeout_ms", 100, 60_000),
@@ -199,19 +199,20 @@ def _lab(table: Table, arms: Sequence[ArmSettings]) -> LabPlan:
 
 
 def _destruction(table: Table, labs: Sequence[LabPlan]) -> DestructionPlan:
-    name, away, destroyed = table.text("topology"), table.text("away"), table.text("destroyed")
+    name = table.text("topology")
+    unavailable, destroyed = table.text("unavailable_rack"), table.text("destroyed")
     if name not in [lab.topology for lab in labs]:
         raise table.wrong("topology", f"no lab of the plan has {name!r}")
-    _check_racks(table, name, {"away": away, "destroyed": destroyed})
-    if away == destroyed:
-        raise table.wrong("destroyed", "must be another rack than away")
+    _check_racks(table, name, {"unavailable_rack": unavailable, "destroyed": destroyed})
+    if unavailable == destroyed:
+        raise table.wrong("destroyed", "must differ from unavailable_rack")
     return DestructionPlan(
         topology=name,
         placement=table.text("placement"),
         replicas=_replicas(table, name),
-        away=away,
+        unavailable_rack=unavailable,
         destroyed=destroyed,
-        ways=table.choices("ways", FAULTS),
+        faults=table.choices("faults", FAULTS),
     )
 
 

@@ -98,7 +98,7 @@ def load(
         java=client_properties(table.table("java", {})),
         latency=_latency(table.table("latency")),
         ramp=_ramp(table.table("ramp")) if table.has("ramp") else None,
-        outage=outage_plan(table.table("outage"), most_per_s=1_000_000) if table.has("outage") else None,
+        outage=outage_plan(table.table("outage"), max_per_s=1_000_000) if table.has("outage") else None,
         arms=_arms(table),
         # the target is for the plan as it is in the file
         bar_min=bar_min
@@ -261,17 +261,17 @@ def _ramp(table: Table) -> RampPlan:
     )
 
 
-def outage_plan(table: Table, *, most_per_s: float, rack: str | None = None) -> OutagePlan:
+def outage_plan(table: Table, *, max_per_s: float, rack: str | None = None) -> OutagePlan:
     """Read the times and rates of an outage.
 
     Args:
         table: table with these keys.
-        most_per_s: highest permitted rate of the load, in records/s.
+        max_per_s: highest permitted rate of the load, in records/s.
         rack: rack that becomes unavailable; None to read it from the table.
     """
     plan = OutagePlan(
         rack=rack or table.text("rack"),
-        rate_per_s=table.number("rate_per_s", 0.1, most_per_s),
+        rate_per_s=table.number("rate_per_s", 0.1, max_per_s),
         before_s=table.number("before_s", 1),
         during_s=table.number("during_s", 1),
         after_s=table.number("after_s", 1),

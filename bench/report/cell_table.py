@@ -67,7 +67,7 @@ def refusing_arms(arms: Sequence[str]) -> str:
 
 def _setting(cell: Mapping[str, Any]) -> list[str]:
     setting = cell["setting"]
-    rate = cell.get("seen", {}).get("rate_per_s")
+    rate = cell.get("findings", {}).get("rate_per_s")
     load = f"{rate:,.0f}/s" if rate else ""
     if setting["load_percent"]:
         load = f"{setting['load_percent']} %" + (f" = {load}" if load else "")

@@ -40,9 +40,9 @@ class ResultPair:
         a: the comparison in the first result, as in ``results.json``.
         b: the comparison in the second result.
         factor: the second ratio over the first, with its interval; None if one of them has no ratio.
-        said: ``alike`` if the interval of ``factor`` lies within the equivalence band, or the same arms refuse in both;
-            ``differs`` if the interval does not contain 1, or different arms refuse; ``unknown`` if neither is shown,
-            or the control is not shown to be equal; ``not judged`` if neither plan judges the quantile.
+        verdict: ``alike`` if the interval of ``factor`` lies within the equivalence band, or the same arms refuse in
+            both; ``differs`` if the interval does not contain 1, or different arms refuse; ``unknown`` if neither is
+            shown, or the control is not shown to be equal; ``not judged`` if neither plan judges the quantile.
         why: reason for ``unknown`` and for refusals.
     """
 
@@ -53,7 +53,7 @@ class ResultPair:
     a: Mapping[str, Any]
     b: Mapping[str, Any]
     factor: Interval | None
-    said: Likeness
+    verdict: Likeness
     why: str
 
 
@@ -90,7 +90,7 @@ def compare_results(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any
 
     Returns:
         ``pairs``, ``only_in_a`` and ``only_in_b`` (ids of cells, or an arm and a quantile of a cell), ``other_setting``
-        (ids of cells), ``conditions`` (differences), ``confidence``, ``said`` (verdict on all pairs together).
+        (ids of cells), ``conditions`` (differences), ``confidence``, ``verdict`` (on all pairs together).
     """
     cells_a, cells_b = ({cell["cell"]: cell for cell in result["cells"]} for result in (a, b))
     shared = [name for name in cells_a if name in cells_b]
@@ -119,7 +119,7 @@ def compare_results(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any
         "other_setting": other,
         "conditions": run_conditions.differences(a["manifest"]["conditions"], b["manifest"]["conditions"]),
         "confidence": confidence,
-        "said": joint_verdict([pair.said for pair in pairs], whole=not (only_in_a or only_in_b or other)),
+        "verdict": joint_verdict([pair.verdict for pair in pairs], whole=not (only_in_a or only_in_b or other)),
     }
 
 
@@ -243,7 +243,7 @@ def print_comparison(found: Mapping[str, Any], names: Sequence[str], console: Co
         table.add_column(head)
     for pair in found["pairs"]:
         ratios = _ratio(pair["a"]), _ratio(pair["b"]), interval_text(pair["factor"]) if pair["factor"] else NONE
-        verdict = f"{pair['said']} ({pair['why']})" if pair["why"] else pair["said"]
+        verdict = f"{pair['verdict']} ({pair['why']})" if pair["why"] else pair["verdict"]
         table.add_row(*map(plain, (pair["cell"], pair["label"], pair["at"], *ratios, verdict)))
     console.print(table)
     for text, key in (
@@ -256,7 +256,7 @@ def print_comparison(found: Mapping[str, Any], names: Sequence[str], console: Co
     console.print(
         f"B over A: the second ratio over the first, with {found['confidence']:.0%} simultaneous intervals. alike: the"
         " interval lies within the equivalence band; differs: it does not contain 1; otherwise unknown. All cells"
-        f" together: {found['said'].upper()}.",
+        f" together: {found['verdict'].upper()}.",
         markup=False,
     )
 
@@ -292,4 +292,4 @@ def compare_command(
         names = [f"{path}, run {result['manifest'].get('run_id')}" for path, result in ((a, first), (b, second))]
         with evaluating(b, run_page.EXPECTED):
             print_comparison(found, names, Console(highlight=False))
-    raise typer.Exit({"alike": 0, "differs": 1, "unknown": 2}[found["said"]])
+    raise typer.Exit({"alike": 0, "differs": 1, "unknown": 2}[found["verdict"]])

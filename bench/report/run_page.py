@@ -174,7 +174,7 @@ def instrument_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for cell in result["cells"]:
         arms = {arm["arm"]: arm for arm in cell["arms"]}
-        for arm, measured in cell["seen"].get("instruments", {}).items():
+        for arm, measured in cell["findings"].get("instruments", {}).items():
             for instrument, numbers in measured.items():
                 client = arms[arm]["client_percentiles_ms"]["p50"] if instrument == "producer-perf-test" else None
                 label = arms[arm]["label"]

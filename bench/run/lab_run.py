@@ -164,7 +164,7 @@ def finish(
         run_page.render(result, arguments.out)
     # the duration includes the report itself
     result["manifest"]["took_s"] |= steps.took_s | {"whole": store.took_s}
-    result["bar"] = targets.of_run(scenario.bar_min, store.took_s, uninterrupted=not store.went_on)
+    result["target"] = targets.of_run(scenario.bar_min, store.took_s, uninterrupted=not store.continued)
     write_json(arguments.out / "results.json", result)
     store.done()
     return result
@@ -251,8 +251,8 @@ def print_summary(result: Mapping[str, Any], out: Path, print_line: Callable[[st
         print_line(f"note: {note}")
     print_line(f"report:  {out / 'index.html'}")
     print_line(f"numbers: {out / 'results.json'}  (took {clock_text(result['manifest']['took_s']['whole'])})")
-    if result["bar"] is not None:
-        print_line(targets.of_run_text(result["bar"]))
+    if result["target"] is not None:
+        print_line(targets.of_run_text(result["target"]))
 
 
 def _parse(arguments: Sequence[str] | None) -> LabRunArguments:

@@ -64,9 +64,9 @@ def analyse_run(spark: SparkSession, scenario: Scenario, store: RunStore) -> dic
             numbers_of
             | {
                 "answer": predictions.answer(cell, numbers_of, round_trips.get("/".join(cell.place), {})),
-                "seen": _last_findings(findings[cell.id]),
+                "findings": _last_findings(findings[cell.id]),
                 "refusals": refusals_by_lab(findings[cell.id]),
-                "thrown_away": list(store.discarded(cell.id).values()),
+                "discarded": list(store.discarded(cell.id).values()),
             }
             for cell, numbers_of in zip(scenario.cells, numbers, strict=True)
         ],

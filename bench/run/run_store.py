@@ -1,6 +1,6 @@
 """Stored data of a run, with which an interrupted run continues: finished blocks, rates and findings.
 
-    run.json                    name and conditions of the run; ``went_on`` if it continued after an interruption,
+    run.json                    name and conditions of the run; ``continued`` if it continued after an interruption,
                                 ``done`` when its results are written
     rates.json                  loads that labs sustain
     raw/CELL/BLOCK.SESSION/     observations of a finished block (``warmup.SESSION`` for the warm-up), Parquet
@@ -39,7 +39,7 @@ OUTAGE, WARM_UP = "outage", "warmup"
 REASON_FILE = "_why.json"
 # Fields of run.json and their types.
 _REQUIRED = {"run_id": str, "started": str, "conditions": dict}
-_OPTIONAL = {"went_on": bool, "done": bool, "clock": dict}
+_OPTIONAL = {"continued": bool, "done": bool, "clock": dict}
 REMEDY = "nothing was deleted: restore the file, or delete the run with --fresh"
 
 
@@ -106,9 +106,9 @@ class RunStore:
         return took_s if took_s >= 0 else None
 
     @property
-    def went_on(self) -> bool:
+    def continued(self) -> bool:
         """Whether the run was interrupted and continued."""
-        return bool(self.run.get("went_on"))
+        return bool(self.run.get("continued"))
 
     def done(self) -> None:
         """Note that the results are written, so that the next run begins anew."""
@@ -258,7 +258,7 @@ def begin_run(
         differences = run_conditions.differences(interrupted["conditions"], now)
         if not differences:
             run_folder.remove(folder / "unfinished")
-            write_json(folder / "run.json", interrupted | {"went_on": True})
+            write_json(folder / "run.json", interrupted | {"continued": True})
             return store, True
         if any(store.raw.glob("*/*")):
             raise RackgateError(

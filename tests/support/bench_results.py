@@ -102,7 +102,7 @@ def _outage() -> dict[str, Any]:
                 "intended": 2440, "acked": 2440, "failed": 0, "unknown": 0, "settled_intended": 740,
                 "settled_acked": 0 if refuses else 740, "settled_done": 0 if refuses else 740,
                 "acked_only_after_heal": 840 if refuses else 0,
-                "acked_while_away": 0 if refuses else 840, "acked_without_rack": 0 if refuses else 840,
+                "acked_while_unavailable": 0 if refuses else 840, "acked_without_rack": 0 if refuses else 840,
                 "acked_share": 1.0, "settled_share": 0.0 if refuses else 1.0,
                 "first_ack_after_heal_s": 1.6 if refuses else 0.02,
                 "sent_under_fault_ms": {"p50": 9000.0 if refuses else 4.0, "p99": 30_000.0, "max": 31_000.0},
@@ -135,7 +135,7 @@ def made_up() -> dict[str, Any]:
         latency_analysis._numbers(one, rows, family)
         for (_, one), rows in zip(run, compare([one for _, one in run]), strict=True)
     ]
-    seen = {"rate_per_s": 500.0, "isr": [1, 3], "isr_racks": ["a", "b"], "slow": []}
+    findings = {"rate_per_s": 500.0, "isr": [1, 3], "isr_racks": ["a", "b"], "slow": []}
     refusals = {}
     for cell, _ in run:
         refused = dict.fromkeys(sorted(cell.refusing), "NotEnoughReplicasException")
@@ -147,7 +147,7 @@ def made_up() -> dict[str, Any]:
     topic = {"topic": "t", "acked": 9000, "read": 9000, "not_acked_but_there": 3, "of_others": 7}
     whole: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
-        "cells": [one | {"seen": seen, "refusals": refusals[one["cell"]], "thrown_away": []} for one in numbers],
+        "cells": [one | {"findings": findings, "refusals": refusals[one["cell"]], "discarded": []} for one in numbers],
         "outage": _outage(),
         "end_to_end": {
             "run_id": "made-up", "kinds": {kind: {"count": 0, "examples": []} for kind in KINDS}, "topics": [topic],
@@ -169,6 +169,6 @@ def made_up() -> dict[str, Any]:
             "took_s": {"whole": 200.0},
         },
     }  # fmt: skip
-    whole["cells"][0]["thrown_away"] = [{"block": 3, "session": 1, "why": "broker-4 is not slow"}]
+    whole["cells"][0]["discarded"] = [{"block": 3, "session": 1, "why": "broker-4 is not slow"}]
     whole |= exit_reasons.conclude(exit_reasons.run_reasons(whole), verdicts.sentences(whole))
     return dict(json.loads(json.dumps(whole)))

@@ -73,7 +73,7 @@ ARM, WITHOUT = (PLAN.arms[arm].on("a,a,b", (1, 2, 3)) for arm in (1, 2))
 def result() -> dict[str, Any]:
     round_trips = [{"source": "clients", "target": "a", "p50_ms": 2.1, "p99_ms": 3.0}]
     destroyed = {
-        "away": "b", "way": "cut", "destroyed": "a", "placement": "a,a,b", "proved": True, "notes": [],
+        "unavailable_rack": "b", "fault": "cut", "destroyed": "a", "placement": "a,a,b", "proved": True, "notes": [],
         "topics": [
             destruction.arm_row(ARM, {"acked": 400, "read": 400, "lost": 0}, (3, False), ("a",), "a", proved=True),
             destruction.arm_row(WITHOUT, {"acked": 900, "read": 0, "lost": 900}, (1, True), ("a",), "a", proved=True),

@@ -96,8 +96,8 @@ def test_an_arm_with_timeouts_only_was_not_refused(made: dict[str, Any]) -> None
     assert next(arm["error"] for arm in numbers["arms"] if arm["arm"] == "C") is None
     reasons = {row["arm"]: row["reason"] for row in numbers["comparisons"] if row["at"] == "p50"}
     assert reasons["B"] == "not acknowledged"
-    seen = {"isr": [1, 3, 5, 2, 4], "isr_racks": ["a", "b", "c"], "refused": {}, "expected_to_refuse": []}
-    (reason,) = exit_reasons._of_cell(numbers | {"seen": seen})
+    findings = {"isr": [1, 3, 5, 2, 4], "isr_racks": ["a", "b", "c"], "refused": {}, "expected_to_refuse": []}
+    (reason,) = exit_reasons._of_cell(numbers | {"findings": findings})
     assert (reason.word, reason.text) == ("unknown", "Nothing was acknowledged: _MSG_TIMED_OUT.")
     did = {one.arm: one.did for one in availability_table.arm_availabilities({"cells": [numbers], "outage": None})}
     assert did["B"] == "unknown: nothing acknowledged (_MSG_TIMED_OUT)"

@@ -89,8 +89,8 @@ def result(outcome: dict[str, Any]) -> dict[str, Any]:
         "schema": SCHEMA_VERSION,
         "cells": [
             outcome["latency"]
-            | {"thrown_away": []}
-            | {"seen": {"rate_per_s": 100.0, "isr": [1, 3], "isr_racks": ["a", "b"], "slow": []}}
+            | {"discarded": []}
+            | {"findings": {"rate_per_s": 100.0, "isr": [1, 3], "isr_racks": ["a", "b"], "slow": []}}
             | {"refusals": [{"session": 1, "refused": {}, "refused_after": {}, "expected_to_refuse": []}]}
         ],
         "outage": outcome["outage"],
@@ -180,20 +180,20 @@ def test_the_outage_is_decided_topic_by_topic(outcome: dict[str, Any]) -> None:
     did = {arm: topic["behaviour"] for arm, topic in topics.items()}
     assert did == {"A": "went on", "B": "went on", "D": "was refused", "E": "went on unprotected"}
     refused = topics["D"]
-    assert refused["settled_acked"] == refused["acked_while_away"] == 0
+    assert refused["settled_acked"] == refused["acked_while_unavailable"] == 0
     assert (refused["settled_done"], topics["A"]["settled_done"]) == (0, topics["A"]["settled_acked"])
     # including records sent before the settled part of the outage and acknowledged in it
     waited_s = topics["E"]["window_s"][0] - 15
     late = topics["E"]["settled_done"] - topics["E"]["settled_acked"]
     assert late == pytest.approx(OUTAGE.rate_per_s * waited_s, abs=2)
-    assert topics["A"]["acked_while_away"] == pytest.approx(OUTAGE.rate_per_s * (55.1 - 15), abs=2)
+    assert topics["A"]["acked_while_unavailable"] == pytest.approx(OUTAGE.rate_per_s * (55.1 - 15), abs=2)
     assert refused["probe"]["first_refusal_after_s"] == pytest.approx(9.6)
     assert refused["first_ack_after_heal_s"] == pytest.approx(62 - 55.1 + 0.002, abs=0.03)
     assert refused["sent_under_fault_ms"]["max"] == pytest.approx(47_000, rel=0.01)
     assert refused["probe"]["exceptions"] == {"TimeoutException": 19, "NotEnoughRacksException": 75}
     # no record was in flight when the fault was verified: all of E's acks are without the rack
     assert refused["acked_without_rack"] == refused["probe"]["acked_without_rack"] == 0
-    assert topics["E"]["acked_without_rack"] == topics["E"]["acked_while_away"]
+    assert topics["E"]["acked_without_rack"] == topics["E"]["acked_while_unavailable"]
     assert topics["E"]["probe"]["acked_without_rack"] == len(range(49, 110))
     burst = max(point["acked"] for point in refused["series"])
     assert burst >= OUTAGE.rate_per_s * 40

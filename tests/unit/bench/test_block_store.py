@@ -160,13 +160,13 @@ def test_a_time_target_is_not_a_condition_for_keeping_blocks(tmp_path: Path) -> 
 
 def test_a_run_records_its_start_and_that_it_was_resumed(tmp_path: Path) -> None:
     store, _ = begin_run(tmp_path)
-    assert not store.went_on
+    assert not store.continued
     # The duration is from the monotonic clock, not from the start time NOW.
     assert store.took_s == pytest.approx(0, abs=30)
     for _ in range(2):
         fresh_store, resumed = begin_run(tmp_path)
-        assert (resumed, fresh_store.went_on) == (True, True)
-    assert not begin_run(tmp_path, fresh=True)[0].went_on
+        assert (resumed, fresh_store.continued) == (True, True)
+    assert not begin_run(tmp_path, fresh=True)[0].continued
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ DAMAGED_RUN_FILES = [
     '{"run_id": "r", "started": 7, "conditions": {}}',
     '{"run_id": "r", "started": "2026-01-02T03:04:05+00:00", "conditions": []}',
     '{"run_id": "r", "started": "2026-01-02T03:04:05+00:00", "conditions": {}, "done": "no"}',
-    '{"run_id": "r", "started": "2026-01-02T03:04:05+00:00", "conditions": {}, "went_on": 1}',
+    '{"run_id": "r", "started": "2026-01-02T03:04:05+00:00", "conditions": {}, "continued": 1}',
     None,
 ]
 

@@ -82,7 +82,7 @@ def test_the_full_plan_repeats_each_outage_in_both_topologies() -> None:
         ("replicas = [1, 3, 5]", "replicas = [1, 3, 9]", "no broker 9"),
         ("seed = 1290", "seeds = 1290", "seed"),
         ('fault = "cut"', 'fault = "pause"', "kill, cut"),
-        ('destroyed = "a"', 'destroyed = "b"', "another rack"),
+        ('destroyed = "a"', 'destroyed = "b"', "differ from unavailable_rack"),
         ("before_s = 4", "before_s = 1", "discard_s"),
     ],
 )
@@ -110,12 +110,13 @@ def poll(at_s: float, broker: int, count: int | None, *, answered: bool = True) 
 
 def test_the_first_rejection_is_bounded_by_the_previous_poll_of_the_meter() -> None:
     events = [poll(9.5, 1, 7), poll(9.9, 3, 0), poll(12, 3, 50), poll(18, 1, 7), poll(18.5, 1, 9), poll(25, 1, 20)]
-    first = refusal_metrics.first_refusal(events, "t", FAULT, away={3, 4}, until_ns=34 * NS)
+    first = refusal_metrics.first_refusal(events, "t", FAULT, unavailable={3, 4}, until_ns=34 * NS)
     assert first == {"after_s": 8.5, "at_most_early_s": 0.5, "counted": 13, "answers": 3}
 
 
 def test_a_meter_that_first_appears_under_the_fault_started_at_zero() -> None:
-    first = refusal_metrics.first_refusal([poll(9, 1, None), poll(20, 1, 1)], "t", FAULT, away=(), until_ns=34 * NS)
+    polls = [poll(9, 1, None), poll(20, 1, 1)]
+    first = refusal_metrics.first_refusal(polls, "t", FAULT, unavailable=(), until_ns=34 * NS)
     assert first == {"after_s": 10.0, "at_most_early_s": 10.0, "counted": 1, "answers": 1}
 
 
@@ -125,7 +126,7 @@ def test_a_meter_that_first_appears_under_the_fault_started_at_zero() -> None:
     ids=["not queried", "no response under the fault", "no response before the fault"],
 )
 def test_without_polls_the_time_of_the_first_rejection_is_unknown(events: list[Event]) -> None:
-    first = refusal_metrics.first_refusal(events, "t", FAULT, away=(), until_ns=34 * NS)
+    first = refusal_metrics.first_refusal(events, "t", FAULT, unavailable=(), until_ns=34 * NS)
     assert (first["after_s"], first["answers"]) == (None, 0)
 
 
@@ -385,7 +386,7 @@ def test_losses_of_a_destroyed_rack_are_judged(
 ) -> None:
     data = valid_result()
     (destruction_result,) = data["destructions"]
-    destruction_result["way"] = method
+    destruction_result["fault"] = method
     destruction_result["topics"][0] |= {"lost": lost, "unknown": unknown}
     destruction_result["topics"][1] |= {"lost": lost_without_r}
     assert [word for word, _ in objections(data)] == ([verdict] if verdict else [])

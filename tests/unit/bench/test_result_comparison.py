@@ -74,7 +74,7 @@ def result(
 def test_equal_runs_differ_no_more_often_than_the_error_rate() -> None:
     random = np.random.default_rng(1)
     runs = 300
-    verdicts = [result_comparison.compare_results(result(random), result(random))["said"] for _ in range(runs)]
+    verdicts = [result_comparison.compare_results(result(random), result(random))["verdict"] for _ in range(runs)]
     assert verdicts.count("differs") / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
     assert verdicts.count("alike") / runs > 0.8
 
@@ -83,7 +83,7 @@ def test_runs_at_the_edge_of_the_band_are_alike_no_more_often_than_the_error_rat
     random = np.random.default_rng(8)
     runs, edge = 300, 1 + BAND
     verdicts = [
-        result_comparison.compare_results(result(random, cells=1), result(random, edge, cells=1))["said"]
+        result_comparison.compare_results(result(random, cells=1), result(random, edge, cells=1))["verdict"]
         for _ in range(runs)
     ]
     assert verdicts.count("alike") / runs <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / runs)
@@ -92,20 +92,20 @@ def test_runs_at_the_edge_of_the_band_are_alike_no_more_often_than_the_error_rat
 def test_noisy_runs_are_not_alike() -> None:
     random = np.random.default_rng(9)
     noisy = result_comparison.compare_results(result(random, spread=0.2), result(random, spread=0.2))
-    assert noisy["said"] == "unknown"
-    assert {(pair["said"], pair["why"]) for pair in noisy["pairs"]} == {("unknown", "noise")}
+    assert noisy["verdict"] == "unknown"
+    assert {(pair["verdict"], pair["why"]) for pair in noisy["pairs"]} == {("unknown", "noise")}
     # A significant difference within the band is too small to matter.
     tiny = result_comparison.compare_results(result(random, spread=0.001), result(random, 1.01, spread=0.001))
     assert tiny["pairs"][0]["factor"]["low"] > 1
-    assert tiny["said"] == "alike"
+    assert tiny["verdict"] == "alike"
 
 
 def test_a_difference_removed_by_trimming_is_not_alike() -> None:
     random = np.random.default_rng(10)
     plain, burst = result(random, cells=1), result(random, cells=1)
     burst["cells"][0]["comparisons"][0]["mean_ratio"] = 1.2
-    assert result_comparison.compare_results(plain, plain)["said"] == "alike"
-    assert result_comparison.compare_results(plain, burst)["said"] == "unknown"
+    assert result_comparison.compare_results(plain, plain)["verdict"] == "alike"
+    assert result_comparison.compare_results(plain, burst)["verdict"] == "unknown"
 
 
 def test_a_quantile_that_is_not_judged_is_ignored() -> None:
@@ -121,29 +121,29 @@ def test_a_quantile_that_is_not_judged_is_ignored() -> None:
         return data
 
     compared = result_comparison.compare_results(with_p99("not judged", 1.0), with_p99("not judged", 2.0))
-    assert compared["said"] == "alike"
-    assert [(pair["at"], pair["said"]) for pair in compared["pairs"]] == [("p50", "alike"), ("p99", "not judged")]
+    assert compared["verdict"] == "alike"
+    assert [(pair["at"], pair["verdict"]) for pair in compared["pairs"]] == [("p50", "alike"), ("p99", "not judged")]
     # It does not widen the intervals of judged quantiles.
     p50_only = result_comparison.compare_results(
         result(np.random.default_rng(11), cells=1), result(np.random.default_rng(11), cells=1)
     )
     assert compared["pairs"][0]["factor"] == p50_only["pairs"][0]["factor"]
-    assert result_comparison.compare_results(with_p99("noise", 1.0), with_p99("noise", 2.0))["said"] == "differs"
+    assert result_comparison.compare_results(with_p99("noise", 1.0), with_p99("noise", 2.0))["verdict"] == "differs"
     one_sided = result_comparison.compare_results(with_p99("noise", 1.0), with_p99("not judged", 1.0))
-    assert (one_sided["said"], one_sided["pairs"][1]["why"]) == ("unknown", "not judged in B")
+    assert (one_sided["verdict"], one_sided["pairs"][1]["why"]) == ("unknown", "not judged in B")
     assert result_comparison.joint_verdict(["not judged"], whole=True) == "unknown"
 
 
 def test_a_change_larger_than_the_noise_is_detected() -> None:
     random = np.random.default_rng(2)
     compared = result_comparison.compare_results(result(random), result(random, ratio=1.3))
-    assert compared["said"] == "differs"
-    assert {pair["said"] for pair in compared["pairs"]} == {"differs"}
+    assert compared["verdict"] == "differs"
+    assert {pair["verdict"] for pair in compared["pairs"]} == {"differs"}
     for pair in compared["pairs"]:
         assert pair["factor"]["low"] < 1.3 < pair["factor"]["high"]
     # The same change in noisy runs is unknown.
     noisy = result_comparison.compare_results(result(random, spread=0.9), result(random, 1.3, spread=0.9))
-    assert noisy["said"] == "unknown"
+    assert noisy["verdict"] == "unknown"
 
 
 def test_a_failed_control_makes_the_comparison_unknown() -> None:
@@ -157,8 +157,8 @@ def test_a_failed_control_makes_the_comparison_unknown() -> None:
     no_control = single_cell(1.0)
     del no_control["cells"][0]["comparisons"][1]
     undecided: dict[str, Any] = {"word": "undecided", "reason": "noise"}
-    assert result_comparison.compare_results(single_cell(1.0), single_cell(1.3))["said"] == "differs"
-    assert result_comparison.compare_results(single_cell(1.0), single_cell(1.0))["said"] == "alike"
+    assert result_comparison.compare_results(single_cell(1.0), single_cell(1.3))["verdict"] == "differs"
+    assert result_comparison.compare_results(single_cell(1.0), single_cell(1.0))["verdict"] == "alike"
     for a, b in (
         (single_cell(1.0), single_cell(1.3, 1.3)),
         (single_cell(1.0), single_cell(1.0, 1.3)),
@@ -174,8 +174,8 @@ def test_a_failed_control_makes_the_comparison_unknown() -> None:
     ):
         compared = result_comparison.compare_results(a, b)
         reason = "two equal arms are not shown to be equal"
-        assert [(pair["said"], pair["why"]) for pair in compared["pairs"]] == [("unknown", reason)]
-        assert compared["said"] == "unknown"
+        assert [(pair["verdict"], pair["why"]) for pair in compared["pairs"]] == [("unknown", reason)]
+        assert compared["verdict"] == "unknown"
 
 
 def test_a_run_without_a_p99_is_unknown_at_p99_even_against_itself() -> None:
@@ -184,8 +184,8 @@ def test_a_run_without_a_p99_is_unknown_at_p99_even_against_itself() -> None:
     noisy = random.normal(0.0, 0.5, 20)
     run["cells"][0]["comparisons"] += [comparison(noisy, at="p99"), control(noisy, at="p99")]
     compared = result_comparison.compare_results(run, run)
-    assert [(pair["at"], pair["said"]) for pair in compared["pairs"]] == [("p50", "alike"), ("p99", "unknown")]
-    assert compared["said"] == "unknown"
+    assert [(pair["at"], pair["verdict"]) for pair in compared["pairs"]] == [("p50", "alike"), ("p99", "unknown")]
+    assert compared["verdict"] == "unknown"
 
 
 def test_the_interval_of_the_factor_is_that_of_welch() -> None:
@@ -210,18 +210,18 @@ def test_rejecting_arms_and_missing_ratios_are_compared() -> None:
 
     rejecting = with_row(refused=["A"], ratio=None, reason="refused")
     missing = with_row(ratio=None, reason="missing")
-    assert result_comparison.compare_results(rejecting, rejecting)["said"] == "alike"
+    assert result_comparison.compare_results(rejecting, rejecting)["verdict"] == "alike"
     only_b_rejects = result_comparison.compare_results(plain, rejecting)
-    assert only_b_rejects["said"] == "differs"
+    assert only_b_rejects["verdict"] == "differs"
     assert only_b_rejects["pairs"][0]["why"] == "no arm refuses in A and A refuses in B"
     unknown = result_comparison.compare_results(plain, missing)
-    assert (unknown["said"], unknown["pairs"][0]["why"]) == ("unknown", "no ratio in B: missing")
+    assert (unknown["verdict"], unknown["pairs"][0]["why"]) == ("unknown", "no ratio in B: missing")
     # These ratios are present but invalid.
     for reason in ("not acknowledged", "few blocks", "few records"):
         invalid = result_comparison.compare_results(plain, with_row(reason=reason))
-        assert (invalid["said"], invalid["pairs"][0]["why"]) == ("unknown", f"no ratio in B: {reason}")
+        assert (invalid["verdict"], invalid["pairs"][0]["why"]) == ("unknown", f"no ratio in B: {reason}")
     late = result_comparison.compare_results(plain, with_row(reason="pacer"))
-    assert (late["said"], late["pairs"][0]["why"]) == ("unknown", "the pacer is late in B")
+    assert (late["verdict"], late["pairs"][0]["why"]) == ("unknown", "the pacer is late in B")
 
 
 def test_cells_without_a_counterpart_are_listed_and_not_compared() -> None:
@@ -234,19 +234,19 @@ def test_cells_without_a_counterpart_are_listed_and_not_compared() -> None:
     assert [pair["cell"] for pair in compared["pairs"]] == ["c0"]
     assert compared["conditions"] == ["machine.cpus: 2, now 8"]
     # Cells in only one result prevent the verdict alike, but not the verdict differs.
-    assert (compared["said"], compared["pairs"][0]["said"]) == ("unknown", "alike")
+    assert (compared["verdict"], compared["pairs"][0]["verdict"]) == ("unknown", "alike")
     b["cells"][0]["comparisons"][0] = comparison(random.normal(math.log(1.3), NOISE, 20))
-    assert result_comparison.compare_results(a, b)["said"] == "differs"
+    assert result_comparison.compare_results(a, b)["verdict"] == "differs"
     for left, right in ((1, 2), (2, 1)):
         fewer = result_comparison.compare_results(result(random, cells=left), result(random, cells=right))
-        assert (fewer["said"], {pair["said"] for pair in fewer["pairs"]}) == ("unknown", {"alike"})
+        assert (fewer["verdict"], {pair["verdict"] for pair in fewer["pairs"]}) == ("unknown", {"alike"})
     # The same applies to arms.
     more = result(random, cells=1)
     more["cells"][0]["comparisons"].append(comparison(random.normal(0, NOISE, 20), arm="C"))
     compared = result_comparison.compare_results(result(random, cells=1), more)
-    assert (compared["said"], compared["only_in_a"], compared["only_in_b"]) == ("unknown", [], ["c0: C at p50"])
+    assert (compared["verdict"], compared["only_in_a"], compared["only_in_b"]) == ("unknown", [], ["c0: C at p50"])
     compared = result_comparison.compare_results(more, result(random, cells=1))
-    assert (compared["said"], compared["only_in_a"], compared["only_in_b"]) == ("unknown", ["c0: C at p50"], [])
+    assert (compared["verdict"], compared["only_in_a"], compared["only_in_b"]) == ("unknown", ["c0: C at p50"], [])
 
 
 def write(path: Path, content: dict[str, Any]) -> str:
@@ -265,7 +265,7 @@ def test_bench_compare_exits_with_the_status_of_the_verdict(tmp_path: Path) -> N
     assert changed.exit_code == 1
     output = json.loads(changed.stdout)
     assert len(output["pairs"]) == CELLS
-    assert output["said"] == "differs"
+    assert output["verdict"] == "differs"
     missing = result(random, cells=1)
     missing["cells"][0]["comparisons"][0] |= {"ratio": None, "reason": "missing"}
     assert RUNNER.invoke(bench_app, ["compare", a, write(tmp_path / "c.json", missing)]).exit_code == 2

@@ -130,7 +130,7 @@ def test_a_cell_without_attempts_or_acknowledgements_is_unknown(result: dict[str
     healthy["refusals"] = []
     assert objections(result) == (2, [("unknown", "cell healthy")])
     # Results of earlier versions have no row for each lab.
-    healthy["seen"] |= {"refused": {"B": "x"}, "expected_to_refuse": []}
+    healthy["findings"] |= {"refused": {"B": "x"}, "expected_to_refuse": []}
     assert conclude(result)[0] == 1
 
 
@@ -216,7 +216,7 @@ def test_bench_report_exits_with_the_status_and_prints_the_reason_first(
         add_lost_record(result)
     # Earlier versions stored no exit status.
     del result["exit_status"]
-    result["bar"] = targets.of_run(6.0, 384.0)
+    result["target"] = targets.of_run(6.0, 384.0)
     run_folder.claim(tmp_path, run_folder.BENCH)
     files.write_json(tmp_path / "results.json", result)
     invocation = CliRunner().invoke(bench_app, ["report", str(tmp_path)])

@@ -127,11 +127,11 @@ def test_the_claims_of_a_destroyed_rack_depend_on_the_benchmark(
     arms = {arm.id: arm for arm in outage_plan.load("full").arms}
     reported = [
         {
-            "way": way,
+            "fault": fault,
             "proved": True,
             "topics": [_destroyed_topic(arms[name].on("a,a,b", (1, 2, 3)), number) for name, number in by_arm.items()],
         }
-        for way, by_arm in lost.items()
+        for fault, by_arm in lost.items()
     ]
     found = states_of_claims("outages", {"destructions": reported, "states": outage_states()})
     assert (found["destroyed-rack-in-the-benchmark"], found["destroyed-and-killed-rack-in-the-benchmark"]) == states
@@ -176,7 +176,7 @@ def outage_states(
     ],
 )
 def test_the_claims_of_outages_depend_on_the_benchmark(behaviour: dict[str, Any], states: tuple[str, str]) -> None:
-    reported = [{"way": way, "proved": True, "topics": [{"arm": "B"}, {"arm": "C"}]} for way in ("cut", "kill")]
+    reported = [{"fault": fault, "proved": True, "topics": [{"arm": "B"}, {"arm": "C"}]} for fault in ("cut", "kill")]
     found = states_of_claims("outages", {"destructions": reported, "states": outage_states(**behaviour)})
     assert (found["outages-stop-what-lacks-a-rack"], found["refusals-begin-when-the-controller-knows"]) == states
 
