@@ -27,8 +27,8 @@ class CellSetting:
     Attributes:
         state: key of ``bench.plan.cluster_states.STATES``.
         link: key of ``bench.plan.lab_topology.LINKS``, or ``AS_IT_IS`` on an existing cluster.
-        load_percent: percentage of what the lab sustains with this link, size, linger and client; None with a fixed
-            rate.
+        load_percent: percentage of what a connection carries with this link, size, linger and client; None with a
+            fixed rate.
         rate_per_s: fixed rate in records per second; None with ``load_percent``.
         record_bytes: size of a record's value.
         linger_ms: the client's ``linger.ms``.
@@ -47,8 +47,10 @@ class CellSetting:
 
     @property
     def load_text(self) -> str:
-        """Load for display: ``20 % load`` or ``250 records/s``."""
-        return f"{self.load_percent} % load" if self.rate_per_s is None else f"{self.rate_per_s:g} records/s"
+        """Load for display: ``20 % of what a connection carries`` or ``250 records/s``."""
+        if self.rate_per_s is None:
+            return f"{self.load_percent} % of what a connection carries"
+        return f"{self.rate_per_s:g} records/s"
 
     @property
     def text(self) -> str:

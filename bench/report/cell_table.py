@@ -15,7 +15,7 @@ HEAD = (
     "cell",
     "state",
     "link",
-    "load",
+    "load, % of what a connection carries",
     "record, linger, client",
     "against M=3",
     "p50: ratio, verdict",
