@@ -288,18 +288,23 @@ def report_command(
     out: Annotated[Path | None, typer.Option(help="Folder for the report [default: that of the result].")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Render page and pictures again from a stored result; needs no cluster."""
+    """Render page and pictures again from a stored result; needs no cluster.
+
+    The runs of the plan in runs.jsonl beside the result are pooled again.
+    """
     from rich.console import Console
 
-    from bench.analysis import exit_reasons, verdicts
+    from bench.analysis import exit_reasons, pooled_runs, verdicts
     from bench.report import run_page, verdict_counts
 
     stored = run_page.load(result)
+    source = result if result.is_dir() else result.parent
     with evaluating(result, run_page.EXPECTED):
         # results of earlier versions have no exit status
         stored |= exit_reasons.conclude(exit_reasons.run_reasons(stored), verdicts.sentences(stored))
-        lines = verdict_counts.lines(stored)
-    folder = out or (result if result.is_dir() else result.parent)
+        stored["pooled"] = pooled_runs.pool_runs(source, stored["manifest"]["run_id"]) or stored.get("pooled")
+        lines = [*verdict_counts.lines(stored), *pooled_runs.lines(stored["pooled"])]
+    folder = out or source
     with run_folder.held(folder, run_folder.BENCH):
         page = run_page.render(stored, folder, source=result)
     if as_json:

@@ -108,7 +108,9 @@ def measure(sizes: Sequence[int], work: Path, *, master: str, tell: Callable[[st
             synthetic_observations(spark, size, cells).write.parquet(str(folder))
             made_s = time.monotonic() - begun
             with resource_usage.others() as others:
-                numbers = latency_analysis.cells(latency_analysis.read_raw(spark, folder), cells)
+                numbers = latency_analysis.cells(
+                    latency_analysis.measurements(latency_analysis.read_raw(spark, folder), cells)
+                )
             took_s, cpu_s = others.seconds, others.own_s
             counted = sum(arm["acked"] for cell in numbers for arm in cell["arms"])
             if counted != size:

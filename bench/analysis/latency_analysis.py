@@ -93,23 +93,16 @@ def _check_files(raw: Path) -> None:
                 raise RackgateError(f"{file}: not observations: column {name} is of type {kind}")
 
 
-def cells(
+def measurements(
     raw: DataFrame, planned: Sequence[BenchCell], refusals: Mapping[Key, str] | None = None
-) -> list[dict[str, Any]]:
-    """Return the numbers of the latency phase for each cell; the verdicts of all cells form one family.
+) -> list[CellMeasurements]:
+    """Return the measurements of the latency phase for each cell.
 
     Args:
         raw: observations of ``read_raw``; rows of other phases are ignored. The column ``cell`` may be missing if there
             is only one cell.
         planned: all cells of the run.
         refusals: exception by cell and arm, for arms that got no load because a probe was refused.
-
-    Returns:
-        One entry per cell. ``arms``: counts, quantiles, pacer lateness and curve of each arm. A refused arm has no
-        latencies, and its counts are 0 if it got no load; ``refused`` is true only if a gate refused it, and ``error``
-        is set if nothing was acknowledged. ``rounds``: quantiles of each arm in each block, warm-up included.
-        ``comparisons``: paired ratios with intervals and verdicts. ``detectable``: the smallest detectable ratio of the
-        worst comparison. All latencies are in ms.
 
     Raises:
         ValueError: there are several cells, but no column ``cell``.
@@ -140,7 +133,20 @@ def cells(
                 summary[arm.id]["late_share"] = shares.get(key)
                 summary[arm.id]["curve"] = _curve(blocks, cell.scenario) if blocks else None
         run.append(CellMeasurements(cell, _rounds(cell, slots, quantiles["latency"]), summary, counts))
-    family = family_size(planned)
+    return run
+
+
+def cells(run: Sequence[CellMeasurements]) -> list[dict[str, Any]]:
+    """Return the numbers of the latency phase for each cell; the verdicts of all cells form one family.
+
+    Returns:
+        One entry per cell. ``arms``: counts, quantiles, pacer lateness and curve of each arm. A refused arm has no
+        latencies, and its counts are 0 if it got no load; ``refused`` is true only if a gate refused it, and ``error``
+        is set if nothing was acknowledged. ``rounds``: quantiles of each arm in each block, warm-up included.
+        ``comparisons``: paired ratios with intervals and verdicts. ``detectable``: the smallest detectable ratio of the
+        worst comparison. All latencies are in ms.
+    """
+    family = family_size([measured.cell for measured in run])
     return [_numbers(measured, rows, family) for measured, rows in zip(run, compare(run), strict=True)]
 
 

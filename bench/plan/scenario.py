@@ -313,3 +313,40 @@ class Scenario:
             for cell in self.cells
         ]
         return found
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Scenario:
+        """Return the scenario of ``as_json`` as far as an analysis needs it: without outage, ramp and questions."""
+        scenario = cls(
+            **_fields(cls, found)
+            | {
+                "latency": LatencyPlan(**_fields(LatencyPlan, found["latency"])),
+                "arms": tuple(BenchArm(**_fields(BenchArm, arm)) for arm in found["arms"]),
+                "ramp": None,
+                "outage": None,
+                "cells": (),
+            }
+        )
+        return dataclasses.replace(scenario, cells=tuple(scenario._cell(cell) for cell in found["cells"]))
+
+    def _cell(self, found: Mapping[str, Any]) -> BenchCell:
+        """Return a cell of ``as_json``."""
+        setting = CellSetting(**_fields(CellSetting, found))
+        latency = dataclasses.replace(self.latency, blocks=found["blocks"], pieces=found["pieces"])
+        arms = tuple(dataclasses.replace(arm, latency=found["roles"].get(arm.id, "none")) for arm in self.arms)
+        return BenchCell(
+            id=found["id"],
+            label=setting.text,
+            state=setting.state,
+            scenario=dataclasses.replace(self, latency=latency, arms=arms),
+            setting=setting,
+            judged=tuple(JUDGED[name] for name in found["judged"]),
+            topology=found["topology"],
+            replicas=tuple(found["replicas"]),
+        )
+
+
+def _fields(kind: type, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a dataclass's fields in JSON, lists as tuples."""
+    names = [field.name for field in dataclasses.fields(kind) if field.name in found]
+    return {name: tuple(found[name]) if isinstance(found[name], list) else found[name] for name in names}

@@ -82,6 +82,11 @@ def _verdict(row: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
     if row["refused"]:
         labels = arm_labels(cell)
         return f"no latency: {refusing_arms([labels.get(arm, arm) for arm in row['refused']])}"
+    return verdict_text(row)
+
+
+def verdict_text(row: Mapping[str, Any]) -> str:
+    """Format ratio and verdict of a comparison."""
     if row["ratio"] is None:
         return f"undecided ({row['reason']})"
     verdict = "not judged" if row["reason"] == "not judged" else row["word"]

@@ -11,6 +11,7 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from bench import run_conditions
 from bench.analysis import verdicts
 from bench.analysis.latency_analysis import SCHEMA_VERSION
 from bench.report import availability_table, cell_table, figures, verdict_counts
@@ -144,6 +145,7 @@ def html(result: Mapping[str, Any], inline: Mapping[str, Mapping[str, Markup]]) 
         "overview": cell_table.rows(result),
         "summary": verdict_counts.count_verdicts(result),
         "head": cell_table.HEAD,
+        **pooled_table(result),
         "outcomes": availability_table.arm_availabilities(result),
         "outcomes_head": availability_table.HEAD,
         "series": series_names(result),
@@ -153,6 +155,27 @@ def html(result: Mapping[str, Any], inline: Mapping[str, Mapping[str, Markup]]) 
         "none_": NONE,
     }
     return pages.render(Path(__file__).with_name("run.html.j2"), values, FILTERS)
+
+
+def pooled_table(result: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return head and rows of the table of pooled runs: each run's ratio and the pooled one; empty without them."""
+    pooled = result.get("pooled")
+    if not pooled:
+        return {"pooled_head": [], "pooled_rows": []}
+    ids = [run["run_id"] for run in pooled["runs"]]
+    rows = [
+        [
+            cell["cell"],
+            row["arm"] + {"control": " (control)", "positive": " (positive control)"}.get(row["role"], ""),
+            row["at"],
+            *(cell_table.verdict_text(one) for one in row["runs"]),
+            cell_table.verdict_text(row),
+            str(row["blocks"]),
+        ]
+        for cell in pooled["cells"]
+        for row in cell["comparisons"]
+    ]
+    return {"pooled_head": ["cell", "arm", "at", *ids, "pooled", "blocks"], "pooled_rows": rows}
 
 
 def usage_rows(usage: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -196,6 +219,7 @@ FILTERS: Mapping[str, Callable[[Any], str]] = {
     "ms": lambda value: NONE if value is None else figures.milliseconds(value) if value else "0",
     "ratio": verdicts.ratio_text,
     "difference": lambda interval: NONE if interval is None else verdicts.difference_text(interval),
+    "differences": run_conditions.differences_text,
     "count": lambda value: f"{value:,}",
     "seconds": lambda value: NONE if value is None else f"{value:.1f} s",
     "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),

@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from bench.analysis import availability, exit_reasons, latency_analysis, verdicts
+from bench.analysis import availability, exit_reasons, latency_analysis, pooled_runs, verdicts
 from bench.load import schedule
 from bench.load.arm_topics import BenchTopics, arm_topic
 from bench.load.load_jobs import READY_S, WRITE_S, hold_fault
@@ -155,9 +155,11 @@ def finish(
     from bench.report import run_page
 
     with steps.step(ANALYSE):
-        result = run_result.analyse_run(spark, scenario, store)
+        result, measured = run_result.analyse_run(spark, scenario, store)
         result["manifest"] = run_result.manifest(scenario, store, master=arguments.master, command=arguments.command)
         result |= exit_reasons.conclude(exit_reasons.run_reasons(result), verdicts.sentences(result))
+        pooled_runs.append_run(arguments.out, store.run, arguments.command, measured, result["cells"])
+        result["pooled"] = pooled_runs.pool_runs(arguments.out, store.run_id)
     with steps.step(REPORT):
         result["manifest"]["took_s"] |= steps.took_s
         write_json(arguments.out / "results.json", result)
@@ -245,7 +247,7 @@ def print_result(result: Mapping[str, Any], out: Path, console: Console, *, as_j
 
 def print_summary(result: Mapping[str, Any], out: Path, print_line: Callable[[str], None]) -> None:
     """Print verdicts, notes, and the paths of report and results."""
-    for line in verdict_counts.lines(result):
+    for line in (*verdict_counts.lines(result), *pooled_runs.lines(result.get("pooled"))):
         print_line(line)
     for note in result["notes"]:
         print_line(f"note: {note}")

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from bench import machine
 from bench.analysis import latency_analysis, predictions, record_check
+from bench.analysis.comparisons import CellMeasurements
 from bench.analysis.latency_analysis import SCHEMA_VERSION
 from bench.plan.scenario import BenchCell, Scenario
 from bench.run.measurement_session import MeasurementSession
@@ -37,13 +38,15 @@ def add_session(session: MeasurementSession, place: tuple[str, str], racks: dict
     )
 
 
-def analyse_run(spark: SparkSession, scenario: Scenario, store: RunStore) -> dict[str, Any]:
-    """Return the numbers of all cells and of the outage phase."""
+def analyse_run(
+    spark: SparkSession, scenario: Scenario, store: RunStore
+) -> tuple[dict[str, Any], list[CellMeasurements]]:
+    """Return the numbers of all cells and of the outage phase, and the measurements of the cells."""
     findings = {cell.id: store.cell(cell.id) for cell in scenario.cells}
     sessions = [(cell, session) for cell, found in findings.items() for session in found]
     refusals = {(cell, arm): str(error) for cell, found in sessions for arm, error in found["refused"].items()}
     raw = latency_analysis.read_raw(spark, store.raw)
-    numbers = latency_analysis.cells(raw, scenario.cells, refusals)
+    measured = latency_analysis.measurements(raw, scenario.cells, refusals)
     outage = store.outage
     checks = [found["end_to_end"] for _, found in sessions if found["end_to_end"]]
     checks += [outage["end_to_end"]] if outage else []
@@ -58,7 +61,7 @@ def analyse_run(spark: SparkSession, scenario: Scenario, store: RunStore) -> dic
         for lab in store.sessions
     }
     usage = {cell: found["usage"] for cell, found in sessions}
-    return {
+    numbers = {
         "schema": SCHEMA_VERSION,
         "cells": [
             numbers_of
@@ -68,7 +71,7 @@ def analyse_run(spark: SparkSession, scenario: Scenario, store: RunStore) -> dic
                 "refusals": refusals_by_lab(findings[cell.id]),
                 "discarded": list(store.discarded(cell.id).values()),
             }
-            for cell, numbers_of in zip(scenario.cells, numbers, strict=True)
+            for cell, numbers_of in zip(scenario.cells, latency_analysis.cells(measured), strict=True)
         ],
         "outage": outage["numbers"] if outage else None,
         "end_to_end": end_to_end,
@@ -76,6 +79,7 @@ def analyse_run(spark: SparkSession, scenario: Scenario, store: RunStore) -> dic
         "hosts": _hosts(raw),
         "notes": notes,
     }
+    return numbers, measured
 
 
 def _hosts(raw: DataFrame) -> list[dict[str, Any]]:

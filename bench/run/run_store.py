@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import run_conditions
+from bench.analysis import pooled_runs
 from bench.load import clock_offsets
 from bench.plan.scenario import BenchCell, Scenario
 from pyhooks.core import run_folder
@@ -246,10 +247,11 @@ def begin_run(
         The store, and whether the run continues.
 
     Raises:
-        RackgateError: an interrupted run under other conditions has finished blocks; ``run.json`` is damaged; or the
-            folder has no marker of a benchmark's run.
+        RackgateError: an interrupted run under other conditions has finished blocks; ``run.json`` is damaged; the
+            folder has no marker of a benchmark's run; or the plan has changed since a run in the folder of results.
     """
     run_folder.claim(folder, run_folder.BENCH_RUN)
+    pooled_runs.check_plan(folder.parent, scenario.as_json())
     store = RunStore(folder)
     now = run_conditions.current_conditions(scenario, build, given)
     # a damaged run.json must not prevent its deletion

@@ -40,8 +40,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         spark.createDataFrame(rows).write.parquet(str(folder / "raw"))
         raw = latency_analysis.read_raw(spark, folder / "raw")
         with pytest.raises(ValueError, match="need a column 'cell'"):
-            latency_analysis.cells(raw.drop("cell"), planned)
-        yield {"rows": rows, "numbers": {one["cell"]: one for one in latency_analysis.cells(raw, planned)}}
+            latency_analysis.measurements(raw.drop("cell"), planned)
+        numbers = latency_analysis.cells(latency_analysis.measurements(raw, planned))
+        yield {"rows": rows, "numbers": {one["cell"]: one for one in numbers}}
 
 
 def test_quantiles_equal_those_of_sorted_observations(made: dict[str, Any]) -> None:

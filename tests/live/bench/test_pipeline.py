@@ -49,7 +49,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
         outage = availability.summarise(spark, raw, outage_history(), OUTAGE, SCENARIO.outage_arms, START_NS)
         availability.add_behaviours(outage)
         yield {
-            "latency": latency_analysis.cells(raw, SCENARIO.cells)[0],
+            "latency": latency_analysis.cells(latency_analysis.measurements(raw, SCENARIO.cells))[0],
             "outage": outage,
             "checked": checked(spark, rows),
             "rows": rows,

@@ -195,7 +195,7 @@ def test_the_time_target_includes_the_report_and_does_not_change_the_status(
         "end_to_end": {"kinds": kinds, "acked": 1},
         "notes": [],
     }
-    monkeypatch.setattr(run_result, "analyse_run", lambda *_: dict(numbers))
+    monkeypatch.setattr(run_result, "analyse_run", lambda *_: (dict(numbers), []))
     monkeypatch.setattr(run_result, "manifest", lambda *_, **__: {"took_s": {"whole": store.took_s}})
     monkeypatch.setattr("bench.report.run_page.render", lambda *_: None)
     steps = RunSteps(lab_run.finish_planned(plan), Console(file=io.StringIO()))
