@@ -332,7 +332,7 @@ class Scenario:
     def _cell(self, found: Mapping[str, Any]) -> BenchCell:
         """Return a cell of ``as_json``."""
         setting = CellSetting(**_fields(CellSetting, found))
-        latency = dataclasses.replace(self.latency, blocks=found["blocks"], pieces=found["pieces"])
+        latency = dataclasses.replace(self.latency, **_fields(LatencyPlan, found))
         arms = tuple(dataclasses.replace(arm, latency=found["roles"].get(arm.id, "none")) for arm in self.arms)
         return BenchCell(
             id=found["id"],

@@ -47,6 +47,7 @@ def analyse_run(
     refusals = {(cell, arm): str(error) for cell, found in sessions for arm, error in found["refused"].items()}
     raw = latency_analysis.read_raw(spark, store.raw)
     measured = latency_analysis.measurements(raw, scenario.cells, refusals)
+    numbers = latency_analysis.cells(measured)
     outage = store.outage
     checks = [found["end_to_end"] for _, found in sessions if found["end_to_end"]]
     checks += [outage["end_to_end"]] if outage else []
@@ -61,7 +62,7 @@ def analyse_run(
         for lab in store.sessions
     }
     usage = {cell: found["usage"] for cell, found in sessions}
-    numbers = {
+    result = {
         "schema": SCHEMA_VERSION,
         "cells": [
             numbers_of
@@ -71,7 +72,7 @@ def analyse_run(
                 "refusals": refusals_by_lab(findings[cell.id]),
                 "discarded": list(store.discarded(cell.id).values()),
             }
-            for cell, numbers_of in zip(scenario.cells, latency_analysis.cells(measured), strict=True)
+            for cell, numbers_of in zip(scenario.cells, numbers, strict=True)
         ],
         "outage": outage["numbers"] if outage else None,
         "end_to_end": end_to_end,
@@ -79,7 +80,7 @@ def analyse_run(
         "hosts": _hosts(raw),
         "notes": notes,
     }
-    return numbers, measured
+    return result, measured
 
 
 def _hosts(raw: DataFrame) -> list[dict[str, Any]]:
