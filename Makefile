@@ -39,6 +39,7 @@ help:
 	@echo "make mutate  take one piece of the series out after another; a test of Kafka must fail each time"
 	@echo "make formal  the formal model in kip/formal: what holds, and the counter-examples without a piece of the patch (minutes)"
 	@echo "make runbook       every step of kip/operations.md, in a lab"
+	@echo "make monitoring    each alert fires and resolves in a lab with Prometheus; the cost of scrapes with 10,000 partitions"
 	@echo "make acks          what acks=0 and acks=1 risk while a rack is away (a minute)"
 	@echo "make kafka-long    racks that return in further orders; every client in further modes while a broker is killed; the change from the earlier edition of the overlay, and back (15 minutes)"
 	@echo "make lab-rounds    fifty labs with a random fault each, of which nothing stays behind; every fault by its command (half an hour)"
@@ -216,6 +217,11 @@ lab-rounds: build
 .PHONY: lab-links
 lab-links: $(VENV)/ready
 	@exec $(BIN)/pytest -s -m long tests/live/lab/test_links.py
+
+# Prometheus scrapes a lab and alerts; what a scrape costs with 10,000 partitions (some ten minutes).
+.PHONY: monitoring
+monitoring: build
+	@exec $(BIN)/pytest -s -m long tests/live/monitoring
 
 .PHONY: acks
 acks: build

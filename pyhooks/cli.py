@@ -41,6 +41,7 @@ VERBS = {
         ("pyhooks.placement.preflight_cli:preflight_app",),
     ),
     "watch": Verb("Show racks, brokers and partitions live.", ("pyhooks.watch.cli:watch_app",)),
+    "monitoring": Verb("Export files for Prometheus and Grafana.", ("pyhooks.monitoring.cli:monitoring_app",)),
     "judge": Verb("Run the checkers on a stored history.", ("pyhooks.checkers.cli:judge_app",)),
     "plan": Verb("Compare RF, M, R and placements for new topics.", ("pyhooks.placement.model_cli:plan_app",)),
     "formal": Verb("Check the formal model and draw its counter-examples.", ("pyhooks.formal.cli:formal_app",)),

@@ -12,3 +12,4 @@ compile requirements/tools.in -o requirements/tools.lock
 compile requirements/build.in -o requirements/build.lock
 compile pyproject.toml --extra dev -o requirements/main.lock
 compile requirements/ducktape.in -o requirements/ducktape.lock
+compile requirements/monitoring.in -o requirements/monitoring.lock

@@ -227,7 +227,9 @@ class Lab:
             raise RackgateError(f"{node.name}: no process could be started in it, see {self.log(node)}")
 
     def _java_options(self, node: Node) -> list[str]:
-        options = [f"-XX:SharedArchiveFile={self.archive}"] if self.archive else []
+        options = [*self.topology.java_options]
+        if self.archive:
+            options.append(f"-XX:SharedArchiveFile={self.archive}")
         if self.agent:
             # a socket on the node's disk, because metrics must not depend on the network under fault
             options.append(f"-javaagent:{self.agent}={NODE_DISK / kafka_process.METRICS_SOCKET}")

@@ -187,7 +187,11 @@ class Link:
 
 @dataclass(frozen=True)
 class Topology:
-    """Topology of a cluster."""
+    """Topology of a cluster.
+
+    Attributes:
+        java_options: options of all nodes' JVMs, in addition to those of a lab.
+    """
 
     name: str
     sites: tuple[Site, ...]
@@ -196,6 +200,7 @@ class Topology:
     controller_heap_mb: int = 256
     broker_properties: Mapping[str, str] = field(default_factory=dict)
     controller_properties: Mapping[str, str] = field(default_factory=dict)
+    java_options: tuple[str, ...] = ()
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -298,6 +303,8 @@ def parse(raw: Mapping[str, Any], *, source: str) -> Topology:
     links = _links(top, [site.name for site in sites])
     broker_heap_mb, broker_properties = _jvm(top.table("brokers", {}), 384)
     controller_heap_mb, controller_properties = _jvm(top.table("controllers", {}), 256)
+    jvm = top.table("jvm", {})
+    java_options = jvm.texts("options", ())
     top.done()
     _check_sites(top, sites)
     return Topology(
@@ -308,6 +315,7 @@ def parse(raw: Mapping[str, Any], *, source: str) -> Topology:
         controller_heap_mb=controller_heap_mb,
         broker_properties=broker_properties,
         controller_properties=controller_properties,
+        java_options=java_options,
     )
 
 

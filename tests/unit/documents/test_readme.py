@@ -164,3 +164,4 @@ def test_the_example_topology_is_valid(tmp_path: Path) -> None:
     assert [node.role for node in found.site("d").nodes] == ["combined"]
     assert found.links[0].quality == topology.Quality(20, 4, 0.5, 1000)
     assert found.broker_properties == {"replica.lag.time.max.ms": "10000"}
+    assert found.java_options == ("-javaagent:/path/to/agent.jar",)

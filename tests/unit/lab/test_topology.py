@@ -58,6 +58,8 @@ def test_a_valid_file_is_loaded(tmp_path: Path) -> None:
         (('name = "b"', 'name = "a"'), "names must differ"),
         (('name = "b"', 'name = "Rack B"'), "lower-case letters and digits"),
         (("rtt_ms = 2", "rtt_ms = -1"), "links.rtt_ms: must be greater than or equal to 0, is -1"),
+        (("rtt_ms = 2", 'rtt_ms = 2\n[jvm]\noptions = "-ea"'), "jvm.options: must be"),
+        (("rtt_ms = 2", "rtt_ms = 2\n[jvm]\nheap_mb = 1"), "jvm.heap_mb: is not known; known here: options"),
         (("rtt_ms = 2", "rtt = 2"), "links.rtt: is not known; known here: rtt_ms, jitter_ms, loss_percent, rate_mbit"),
         (
             ("rtt_ms = 2", 'rtt_ms = 2\n[[link]]\nbetween = ["a", "x"]'),

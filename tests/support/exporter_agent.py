@@ -1,0 +1,40 @@
+"""Agent of the Prometheus JMX exporter: the pinned jar, and topologies whose nodes run it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from pyhooks.lab import topology
+from pyhooks.monitoring.export import PORT
+from pyhooks.patchset import recipe
+from pyhooks.patchset.recipe import Artifact
+from pyhooks.patchset.workspace import Workspace
+
+# The newest version that is published under this name.
+EXPORTER_AGENT = Artifact(
+    "io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1",
+    "7d61f737fd661610ccc14aea79764faa1ea94a340cbc8f0029b3d2edea3d80c1",
+    ("runtime",),
+)
+
+
+def exporter_jar() -> Path:
+    """Return the agent's jar from the store of pinned artifacts; download it if it is missing."""
+    plan = recipe.load()
+    space = Workspace.of(plan)
+    with space.lock(lambda _: None), tempfile.TemporaryDirectory() as work:
+        space.store.fetch(plan, [EXPORTER_AGENT], Path(work))
+    return space.store.path(EXPORTER_AGENT)
+
+
+def exporter_option(configuration: Path) -> str:
+    """Return the JVM option that starts the agent."""
+    return f"-javaagent:{exporter_jar()}={PORT}:{configuration}"
+
+
+def topology_with_exporter(name: str, configuration: Path, path: Path) -> Path:
+    """Write a shipped topology with the agent on all nodes to ``path``, and return that."""
+    text = topology.find(name).read_text(encoding="utf-8")
+    path.write_text(f'{text}\n[jvm]\noptions = ["{exporter_option(configuration)}"]\n', encoding="utf-8")
+    return path
