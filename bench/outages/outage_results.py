@@ -20,6 +20,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import read_json
 from pyhooks.core.process import run
 from pyhooks.core.statistics import mean_interval
+from pyhooks.lab.link_emulator import describe_trouble
 from pyhooks.patchset.distribution import Distribution
 
 SCHEMA_VERSION = 2
@@ -253,7 +254,14 @@ def result(
         "destructions": destructions,
         "end_to_end": record_check.merge_checks([lab["end_to_end"] for lab in findings], run_id),
         "confidence": plan.confidence,
-        "notes": [note for event in (*outages, *destructions) for note in event["notes"]],
+        "notes": [
+            *(note for event in (*outages, *destructions) for note in event["notes"]),
+            *(
+                f"{lab['topology']}: {trouble}"
+                for lab in findings
+                for trouble in describe_trouble(lab["target"].get("link_states", {}))
+            ),
+        ],
         "manifest": {
             "run_id": run_id,
             "started": started.isoformat(timespec="seconds"),

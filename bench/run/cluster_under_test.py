@@ -101,11 +101,12 @@ class LabUnderTest:
         return tools.run(self.lab.classpath, name, arguments, self.bootstrap, timeout_s=TOOL_S)
 
     def manifest(self) -> Mapping[str, Any]:
-        """Return the distribution's manifest and the lab's links."""
+        """Return the distribution's manifest and the lab's links, with the frames that emulated ones lost so far."""
         return {
             "distribution": dict(Distribution.load().manifest),
             "topology": self.lab.source,
             "links": dict(self.lab.emulations),
+            "link_states": self.lab.link_states(),
         }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +16,7 @@ from bench.plan.scenario import BenchCell, Scenario
 from bench.run.measurement_session import MeasurementSession
 from bench.run.run_store import OUTAGE, RunStore
 from pyhooks.core.process import run
+from pyhooks.lab.link_emulator import describe_trouble
 
 # Shortest piece, in medians of the slowest arm.
 MEDIANS_OF_PIECE = 20
@@ -54,6 +55,7 @@ def analyse_run(
     end_to_end = record_check.merge_checks(checks, store.run_id)
     end_to_end["unread"] = _unread(raw, {(cell, found["session"]) for cell, found in sessions})
     notes = [note for session in store.sessions for note in session["notes"]] + (outage["notes"] if outage else [])
+    notes += link_notes(store.sessions)
     for cell, numbers_of in zip(scenario.cells, numbers, strict=True):
         notes += [*_cell_notes(cell, store), *piece_notes(cell, numbers_of)]
     # idle round trips of the last lab of each place
@@ -101,6 +103,15 @@ def _unread(raw: DataFrame, checked: set[tuple[str, int]]) -> int:
     session = F.element_at(F.split("load", r"\."), -1).cast("int").alias("session")
     rows = raw.where("cell is not null and outcome = 'acked'").groupBy("cell", session).count().collect()
     return sum(row["count"] for row in rows if (row["cell"], row["session"]) not in checked)
+
+
+def link_notes(sessions: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a note about each emulated link that lost frames unintentionally while the lab of a session was used."""
+    return [
+        f"lab {session['place']}: {trouble}"
+        for session in sessions
+        for trouble in describe_trouble(session["target"].get("link_states", {}))
+    ]
 
 
 def _cell_notes(cell: BenchCell, store: RunStore) -> list[str]:
@@ -163,7 +174,13 @@ def manifest(scenario: Scenario, store: RunStore, *, master: str, command: str) 
         "rates": store.rates,
         "scenario": scenario.as_json(),
         "labs": [
-            {"place": lab["place"], "links": lab["target"]["links"], "topology": lab["target"]["topology"]}
+            {
+                "place": lab["place"],
+                "links": lab["target"]["links"],
+                # absent on an existing cluster
+                "link_states": lab["target"].get("link_states", {}),
+                "topology": lab["target"]["topology"],
+            }
             for lab in sessions
         ],
         "distribution": target["distribution"],

@@ -65,7 +65,7 @@ def create_lab(
         pids[item.name], disks[item.name] = machine.pid, str(disk)
     if not link_emulation.has_netem():
         network.create_emulator_namespace()
-        processes["link emulator"] = link_emulator.start(network.EMULATOR_NETNS)
+        processes["link emulator"] = link_emulator.start(network.EMULATOR_NETNS, run_dir / "link_emulator.log")
     lab = Lab(
         name=name,
         topology=wanted,

@@ -26,7 +26,17 @@ from pyhooks.core.terminal import plain, step_line, visible
 from pyhooks.history.event_log import History
 from pyhooks.history.events import PollDetails, PollFailureDetails
 from pyhooks.kafka import tools
-from pyhooks.lab import class_data_sharing, disks, lab_processes, link_emulation, mbeans, memory, metrics, topology
+from pyhooks.lab import (
+    class_data_sharing,
+    disks,
+    lab_processes,
+    link_emulation,
+    link_emulator,
+    mbeans,
+    memory,
+    metrics,
+    topology,
+)
 from pyhooks.lab.lab import Lab
 from pyhooks.lab.lab_processes import LabSetup
 from pyhooks.patchset.distribution import Distribution
@@ -43,6 +53,8 @@ PROGRAMS = {
     "ping": "iputils-ping",
 }
 UNKNOWN = "fenced or unknown"
+# of the link emulator; "lost" on purpose
+COUNTERS = ("frames", "lost", "dropped", "overflowed", "failed")
 GOOD = ("up", "no Kafka")
 GATE_METRICS = ("RackCheckFailureRate.Count", "UnderMinRackIsrPartitionCount", "AtMinRackIsrPartitionCount")
 TAKES_COMMAND = {"ignore_unknown_options": True, "allow_interspersed_args": False}
@@ -433,6 +445,7 @@ def _status(lab: Lab) -> dict[str, Any]:
         "bootstrap": lab.bootstrap,
         "run_dir": str(lab.run_dir),
         "links": lab.emulations,
+        "link_states": lab.link_states(),
         "nodes": nodes,
         "faults": [
             {"kind": fault.kind, fault.target_kind: fault.target, "text": fault.description} for fault in faults
@@ -463,5 +476,13 @@ def _show(status: dict[str, Any]) -> None:
     console.print(table)
     kinds = sorted({f"{how}" for how in status["links"].values()})
     console.print(f"links: {', '.join(kinds) or 'none'}")
+    states = status["link_states"]
+    if states:
+        counts = {name: sum(way[name] for state in states.values() for way in state["directions"]) for name in COUNTERS}
+        console.print(
+            plain(f"frames: {', '.join(f'{count} {name}' for name, count in counts.items())}"), soft_wrap=True
+        )
+    for sentence in link_emulator.describe_trouble(states):
+        console.print(plain(sentence, "red"), soft_wrap=True)
     for fault in status["faults"]:
         console.print(Text.assemble(("fault:", "bold red"), " ", plain(fault["text"])))

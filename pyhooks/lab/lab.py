@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from pyhooks.core.namespaces import NamespaceMachine
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka import quorum_state, tools, topics
 from pyhooks.kafka.quorum_state import Quorum
-from pyhooks.lab import echo, kafka_process, quorum_changes
+from pyhooks.lab import echo, kafka_process, network, quorum_changes
 from pyhooks.lab.cluster_control import ProcessState, process_state_of
 from pyhooks.lab.disk_format import format_disks
 from pyhooks.lab.echo import RoundTripTimes
@@ -411,6 +411,14 @@ class Lab:
     def replies(self, target: Node, source: Node | None = None) -> bool:
         """Return whether ``target`` answers at least one echo request from ``source`` (None: from the clients)."""
         return echo.replies(target.ip, self.machine(source) if source else None)
+
+    def link_states(self) -> dict[str, Any]:
+        """Return settings and counters of the emulated links by name, as plain JSON; empty without emulated links.
+
+        Raises:
+            RackgateError: the emulator does not respond.
+        """
+        return {name: asdict(state) for name, state in network.emulated_links(self.topology).items()}
 
     def rtt_matrix(self, count: int = 50) -> tuple[RoundTripTimes, ...]:
         """Measure round-trip times from the clients to each site and between all sites, concurrently.

@@ -21,6 +21,7 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
@@ -44,8 +45,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SLOT_BYTES 16384
-#define SLOTS 256
+/*
+ * Size of the ring of a direction, which holds frames while this process does not run. Where packets are lost or limited
+ * one by one, segments are not kept together, so there are many small frames and as many small slots.
+ */
+#define RING_BYTES (4 << 20)
+#define SEGMENT_SLOT_BYTES 16384
+#define PACKET_SLOT_BYTES 2048
 #define BLOCK_BYTES 65536
 #define VNET_BYTES ((int)sizeof(struct virtio_net_hdr))
 /* Limits of the frames of one direction that wait: for their delay, and for the rate limit. */
@@ -85,7 +91,7 @@ struct direction {
     int output;
     struct link *link;
     uint8_t *ring;
-    unsigned slot;
+    unsigned slot, slot_bytes;
     struct frame *head, *tail;
     uint64_t queued_bytes;
     int64_t last_due_ns, free_ns; /* of the last frame; end of its transmission at the limited rate */
@@ -214,18 +220,20 @@ static void forward(struct direction *way, const struct tpacket2_hdr *header, in
         enqueue(way, due_ns, data, bytes);
 }
 
-static void receive(struct direction *way)
+/* Forward some of the frames that have arrived; return whether more may wait. */
+static bool receive(struct direction *way)
 {
     int64_t now_ns = clock_ns(CLOCK_MONOTONIC);
     real_minus_monotonic_ns = clock_ns(CLOCK_REALTIME) - now_ns;
     for (int count = 0; count < BATCH; count++) {
-        struct tpacket2_hdr *header = (struct tpacket2_hdr *)(way->ring + (size_t)way->slot * SLOT_BYTES);
+        struct tpacket2_hdr *header = (struct tpacket2_hdr *)(way->ring + (size_t)way->slot * way->slot_bytes);
         if (!(__atomic_load_n(&header->tp_status, __ATOMIC_ACQUIRE) & TP_STATUS_USER))
-            return;
+            return false;
         forward(way, header, now_ns);
         __atomic_store_n(&header->tp_status, TP_STATUS_KERNEL, __ATOMIC_RELEASE);
-        way->slot = (way->slot + 1) % SLOTS;
+        way->slot = (way->slot + 1) % (RING_BYTES / way->slot_bytes);
     }
+    return true;
 }
 
 /* Return the direction whose next frame is due first, or NULL if no frame waits. */
@@ -262,15 +270,41 @@ static int set_option(int fd, int option, int value)
     return setsockopt(fd, SOL_PACKET, option, &value, sizeof value);
 }
 
-/* Return a packet socket on an interface with its ring of arriving frames, or -1 with errno set. */
-static int open_interface(const char *name, uint8_t **ring)
+/* Return a new ring of arriving frames of a socket that has none, or MAP_FAILED with errno set. */
+static uint8_t *map_ring(int fd, unsigned slot_bytes)
 {
     struct tpacket_req request = {
         .tp_block_size = BLOCK_BYTES,
-        .tp_block_nr = SLOT_BYTES * SLOTS / BLOCK_BYTES,
-        .tp_frame_size = SLOT_BYTES,
-        .tp_frame_nr = SLOTS,
+        .tp_block_nr = RING_BYTES / BLOCK_BYTES,
+        .tp_frame_size = slot_bytes,
+        .tp_frame_nr = RING_BYTES / slot_bytes,
     };
+    if (setsockopt(fd, SOL_PACKET, PACKET_RX_RING, &request, sizeof request))
+        return MAP_FAILED;
+    return mmap(NULL, RING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+}
+
+/* Change the size of the slots; frames that arrive in the moment without a ring are lost. */
+static void resize_slots(struct direction *way, unsigned slot_bytes)
+{
+    const struct tpacket_req none = {0};
+    if (way->slot_bytes == slot_bytes)
+        return;
+    for (unsigned read = 0; read < RING_BYTES / way->slot_bytes && receive(way); read += BATCH)
+        ;
+    munmap(way->ring, RING_BYTES);
+    if (setsockopt(way->input.fd, SOL_PACKET, PACKET_RX_RING, &none, sizeof none))
+        die("release of a ring");
+    way->ring = map_ring(way->input.fd, slot_bytes);
+    if (way->ring == MAP_FAILED)
+        die("ring");
+    way->slot = 0;
+    way->slot_bytes = slot_bytes;
+}
+
+/* Return a packet socket on an interface with its ring of arriving frames, or -1 with errno set. */
+static int open_interface(const char *name, uint8_t **ring)
+{
     struct sockaddr_ll address = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL)};
     address.sll_ifindex = (int)if_nametoindex(name);
     if (!address.sll_ifindex)
@@ -281,14 +315,13 @@ static int open_interface(const char *name, uint8_t **ring)
         return -1;
     *ring = MAP_FAILED;
     if (!set_option(fd, PACKET_VERSION, TPACKET_V2) && !set_option(fd, PACKET_VNET_HDR, 1) &&
-        !set_option(fd, PACKET_IGNORE_OUTGOING, 1) && !set_option(fd, PACKET_QDISC_BYPASS, 1) &&
-        !setsockopt(fd, SOL_PACKET, PACKET_RX_RING, &request, sizeof request))
-        *ring = mmap(NULL, (size_t)SLOT_BYTES * SLOTS, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        !set_option(fd, PACKET_IGNORE_OUTGOING, 1) && !set_option(fd, PACKET_QDISC_BYPASS, 1))
+        *ring = map_ring(fd, SEGMENT_SLOT_BYTES);
     if (*ring != MAP_FAILED) {
         if (!bind(fd, (struct sockaddr *)&address, sizeof address))
             return fd;
         int reason = errno;
-        munmap(*ring, (size_t)SLOT_BYTES * SLOTS);
+        munmap(*ring, RING_BYTES);
         errno = reason;
     }
     int reason = errno;
@@ -299,7 +332,7 @@ static int open_interface(const char *name, uint8_t **ring)
 
 static void close_interface(struct direction *way)
 {
-    munmap(way->ring, (size_t)SLOT_BYTES * SLOTS);
+    munmap(way->ring, RING_BYTES);
     close(way->input.fd);
     while (way->head)
         free(dequeue(way));
@@ -323,6 +356,7 @@ static const char *add(const char *name, const char *const interfaces[2], uint64
     for (int side = 0; side < 2; side++) {
         struct direction *way = &link->directions[side];
         way->link = link;
+        way->slot_bytes = SEGMENT_SLOT_BYTES;
         way->input.kind = DIRECTION;
         way->random = seed;
         /* one after the other, so that the directions lose different frames */
@@ -356,6 +390,7 @@ static void configure(struct link *link, int64_t delay_ns, int64_t jitter_ns, ui
     int64_t latest_ns = clock_ns(CLOCK_MONOTONIC) + delay_ns;
     for (int side = 0; side < 2; side++) {
         struct direction *way = &link->directions[side];
+        resize_slots(way, loss_ppb || bytes_per_s ? PACKET_SLOT_BYTES : SEGMENT_SLOT_BYTES);
         way->free_ns = 0;
         if (way->last_due_ns > latest_ns)
             way->last_due_ns = latest_ns;
@@ -506,9 +541,24 @@ static void serve(struct source *client)
 
 static void accept_client(int listener)
 {
+    static int spare = -1;
+    if (spare < 0)
+        spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     struct source *client = malloc(sizeof *client);
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE) && spare >= 0) {
+        /* a client that stays pending would be reported again at once: refuse it with the spare descriptor */
+        close(spare);
+        fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd >= 0)
+            close(fd);
+        fprintf(stderr, "a client was refused: %s\n", strerror(EMFILE));
+        spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        fd = -1;
+    }
     if (!client || fd < 0) {
+        if (fd >= 0)
+            close(fd);
         free(client);
         return;
     }

@@ -15,7 +15,10 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
 import zlib
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +36,9 @@ CACHE = paths.BUILD / "link-emulator"
 SEGMENT_BYTES = 16_000
 RESPONSE_TIMEOUT_S = 5.0
 MESSAGE_BYTES = 4096
+# Two rings; RING_BYTES of the program.
+RINGS_MB = 8
+_STALE_S = 600.0
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -80,6 +86,7 @@ def ensure_program(private: Path = paths.LAB_HOME) -> Path:
             raise
         program = private / program.name
         folder = tempfile.TemporaryDirectory(prefix=".making-", dir=private)
+    _delete_leftovers(Path(folder.name).parent)
     with folder as work:
         made = Path(work) / program.name
         process.run([_compiler(), *FLAGS, "-o", str(made), str(SOURCE)], task="compile the link emulator")
@@ -87,22 +94,37 @@ def ensure_program(private: Path = paths.LAB_HOME) -> Path:
     return program
 
 
-def start(netns: str) -> subprocess.Popen[bytes]:
+def _delete_leftovers(folder: Path) -> None:
+    """Delete the folders of compilations that were killed; others take seconds."""
+    for left in folder.glob(".making-*"):
+        with suppress(FileNotFoundError):
+            if time.time() - left.stat().st_mtime > _STALE_S:
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def start(netns: str, log: Path) -> subprocess.Popen[bytes]:
     """Start the emulator in a network namespace; it ends with this process.
+
+    Args:
+        netns: name of the namespace.
+        log: file for its errors, which nobody reads while it runs.
 
     Raises:
         RackgateError: it can't be compiled or does not start.
     """
     command = ["nsenter", f"--net=/run/netns/{netns}", "--", str(ensure_program()), str(SOCKET)]
     # in a session of its own, because Ctrl-C must end only the command that runs in the lab
-    started = process.start(
-        command, task="link emulator", stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-    )
-    if started.stdout is None or started.stderr is None:
-        raise AssertionError("both are pipes")
-    if started.stdout.readline() != b"ready\n":
-        raise RackgateError(f"link emulator: it does not start: {started.stderr.read().decode().strip()}")
-    started.stdout.close()
+    with log.open("ab") as errors:
+        started = process.start(
+            command, task="link emulator", stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+        )
+    if started.stdout is None:
+        raise AssertionError("it is a pipe")
+    with started.stdout as output:
+        ready = output.readline() == b"ready\n"
+    if not ready:
+        started.wait()
+        raise RackgateError(f"link emulator: it does not start: {log.read_text(errors='replace').strip()}")
     return started
 
 
@@ -161,6 +183,23 @@ class LinkState:
 
     settings: LinkSettings
     directions: tuple[DirectionCounters, DirectionCounters]
+
+
+def describe_trouble(links: Mapping[str, Any]) -> list[str]:
+    """Return a sentence about each link that lost frames although it should not have.
+
+    Args:
+        links: link name to ``LinkState`` as plain JSON.
+    """
+    sentences = []
+    for name, state in links.items():
+        counts = {key: sum(way[key] for way in state["directions"]) for key in ("overflowed", "failed")}
+        if any(counts.values()):
+            sentences.append(
+                f"link {name} lost frames unintentionally: {counts['overflowed']} that the emulator did not read in"
+                f" time, {counts['failed']} that the kernel refused to send"
+            )
+    return sentences
 
 
 def add(name: str, left: str, right: str) -> None:

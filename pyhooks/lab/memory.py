@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.spark import DRIVER_HEAP_MB
+from pyhooks.lab.link_emulator import RINGS_MB
 from pyhooks.lab.topology import Topology
 
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
@@ -22,8 +23,12 @@ _MB = 2**20
 
 
 def lab_memory_mb(topology: Topology) -> int:
-    """Return the memory in MiB that the nodes of a lab need: heaps, and what a JVM uses beyond its heap."""
-    return sum(topology.heap_mb_of(node) + BEYOND_HEAP_MB for node in topology.nodes)
+    """Return the memory in MiB that a lab needs: heaps, what a JVM uses beyond its heap, and rings of its links.
+
+    Every link counts, because a fault may have a plain one emulated.
+    """
+    nodes_mb = sum(topology.heap_mb_of(node) + BEYOND_HEAP_MB for node in topology.nodes)
+    return nodes_mb + RINGS_MB * len(topology.links)
 
 
 def concurrent_labs_memory_mb(topologies: Sequence[Topology], at_once: int) -> int:

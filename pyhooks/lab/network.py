@@ -13,6 +13,7 @@ from pyhooks.core import process
 from pyhooks.core.namespaces import NamespaceMachine
 from pyhooks.lab import link_emulation, link_emulator
 from pyhooks.lab.link_emulation import Emulation
+from pyhooks.lab.link_emulator import LinkState
 from pyhooks.lab.topology import Link, Node, Quality, Site, Topology
 
 CUT_PRIORITY = "10"
@@ -116,6 +117,18 @@ def _attach(site: Site, ip: str, pid: int | None, port: str) -> None:
         )
 
 
+def emulated_links(topology: Topology) -> dict[str, LinkState]:
+    """Return the state of all links and node ports that the link emulator delays now, by name.
+
+    Raises:
+        RackgateError: the emulator does not respond.
+    """
+    if not link_emulator.SOCKET.exists():
+        return {}
+    names = [*map(link_name, topology.links), *map(port, topology.nodes)]
+    return {name: state for name in names if (state := link_emulator.read(name)) is not None}
+
+
 def _link(topology: Topology, link: Link) -> Emulation:
     how = link_emulation.emulation(f"link {link_name(link)}", link.quality)
     _connect(topology, link, link.quality, how)
@@ -193,10 +206,18 @@ def _create_emulated(inner: tuple[str, str], ends: Sequence[tuple[str, str]]) ->
 def _configure(name: str, ends: Sequence[tuple[str, str]], quality: Quality) -> None:
     """Change the quality of an emulated link, whose outer ends are given as namespace and name."""
     # Where packets are lost or wait one by one, a segment of many must not pass as one frame.
-    packets = 1 if quality.loss_percent or quality.rate_mbit else MANY_PACKETS
+    single = bool(quality.loss_percent or quality.rate_mbit)
+    if single:
+        _limit_segments(ends, 1)
+    link_emulator.configure(name, quality)
+    if not single:
+        # last: the emulator has room for large frames only now
+        _limit_segments(ends, MANY_PACKETS)
+
+
+def _limit_segments(ends: Sequence[tuple[str, str]], packets: int) -> None:
     for ns, dev in ends:
         _batch([f"link set {dev} gso_max_size {link_emulator.SEGMENT_BYTES} gso_max_segs {packets}"], ns)
-    link_emulator.configure(name, quality)
 
 
 def _netem(enter: Sequence[str], dev: str, quality: Quality) -> None:

@@ -76,14 +76,21 @@ def measure(lab: Lab, node: Node, rtt_ms: float, plan: Plan) -> list[dict[str, A
     return found
 
 
-def emulator_s() -> float:
-    """Return the link emulator's CPU seconds, including the kernel's for the frames it sends; 0 without an emulator."""
+def emulator_pid() -> int | None:
+    """Return the PID of the link emulator; None if there is none."""
     for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and (stat := process.stat_fields(folder)):
+        if folder.name.isdigit() and process.stat_fields(folder):
             arguments = (folder / "cmdline").read_bytes().split(b"\0")
             if Path(os.fsdecode(arguments[0])).name == link_emulator.SOURCE.stem:
-                return (int(stat[11]) + int(stat[12])) / TICKS_PER_S
-    return 0.0
+                return int(folder.name)
+    return None
+
+
+def emulator_s() -> float:
+    """Return the link emulator's CPU seconds, including the kernel's for the frames it sends; 0 without an emulator."""
+    pid = emulator_pid()
+    stat = process.stat_fields(Path(f"/proc/{pid}")) if pid else []
+    return (int(stat[11]) + int(stat[12])) / TICKS_PER_S if stat else 0.0
 
 
 @contextmanager

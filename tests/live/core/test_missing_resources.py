@@ -29,7 +29,8 @@ from pyhooks.patchset.distribution import Distribution
 from written_claims import read as read_claims
 
 AZ3 = topology.load(topology.find("az3-outside"))
-NEEDED_MB = 5 * (384 + 64) + 3 * (256 + 64)
+# nodes, and the rings of the links between each two of 4 sites
+NEEDED_MB = 5 * (384 + 64) + 3 * (256 + 64) + 8 * len(AZ3.links)
 COMMANDS = {
     "lab up": ("lab", "up", "--topology", "az3-outside"),
     "lab run": ("lab", "run", "--topology", "az3-outside", "--", "true"),

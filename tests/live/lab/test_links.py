@@ -210,6 +210,45 @@ def test_links_have_the_requested_rate_and_lose_single_packets(
         assert counters["failed"] == 0
 
 
+BURST = """
+import json, os, signal, socket, sys, time
+from dataclasses import asdict
+from link_measurement import emulator_pid
+from pyhooks.lab import link_emulator
+from pyhooks.lab.lab import Lab
+node = Lab.attach().node(sys.argv[1])
+name = f"{node.site}-home"
+if not link_emulator.SOCKET.exists():
+    print("null")
+    sys.exit()
+before = link_emulator.read(name).directions[1]
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    pid = emulator_pid()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        for _ in range(1500):
+            sender.sendto(bytes(1000), (node.ip, 7002))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+time.sleep(1)
+print(json.dumps([asdict(before), asdict(link_emulator.read(name).directions[1])]))
+"""
+
+
+def test_a_burst_of_packets_waits_while_the_emulator_does_not_run(person: Person) -> None:
+    """A link with loss gets single packets, of which the ring must hold as many as a busy machine lets pile up."""
+    node = f"broker-{list(ASKED).index('d') + 1}"
+    env = ["env", f"PYTHONPATH={paths.REPO / 'tests/support'}:{os.environ.get('PYTHONPATH', '')}"]
+    found = json.loads(person.check_output("lab", "exec", "--", *env, sys.executable, "-c", BURST, node))
+    if found is not None:
+        before, after = found
+        assert after["overflowed"] == before["overflowed"]
+        assert after["frames"] + after["lost"] - before["frames"] - before["lost"] >= 1500
+    status = json.loads(person.check_output("lab", "status", "--json"))
+    assert ("d-home" in status["link_states"]) is (found is not None)
+    assert ("0 overflowed" in person.check_output("lab", "status")) is (found is not None)
+
+
 def test_a_slow_link_queues_some_packets(person: Person) -> None:
     """A packet of 1442 bytes takes 115 ms; eight that arrive at once must wait for each other, not be dropped."""
     ip = f"10.77.{list(ASKED).index('g') + 1}.10"

@@ -17,6 +17,7 @@ from bench.load import clock_offsets, load_jobs, schedule, spark_load
 from bench.load.clock_offsets import DriverAddress
 from bench.load.load_jobs import RunningLoad
 from bench.progress import RunSteps, clock_text
+from bench.run import run_result
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
 from pyhooks.history.events import LoadDetails
@@ -220,3 +221,16 @@ def test_without_a_terminal_each_step_is_one_line_with_an_estimate() -> None:
     ]
     assert set(steps.took_s) == {"first", "second"}
     assert clock_text(125.9) == "2:05"
+
+
+def test_frames_that_a_link_lost_unintentionally_are_a_note() -> None:
+    intact = {"overflowed": 0, "failed": 0}
+    sessions: list[dict[str, Any]] = [
+        {"place": "none", "target": {}},
+        {"place": "az", "target": {"link_states": {"a-b": {"directions": [intact, intact]}}}},
+        {"place": "far", "target": {"link_states": {"a-b": {"directions": [intact, intact | {"overflowed": 7}]}}}},
+    ]
+    (note,) = run_result.link_notes(sessions)
+    assert note.startswith(
+        "lab far: link a-b lost frames unintentionally: 7 that the emulator did not read in time, 0 "
+    )

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
+import socket
 import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +134,68 @@ def test_an_emulator_that_has_exited_is_an_error(emulator: subprocess.Popen[byte
     emulator.wait()
     with pytest.raises(RackgateError, match="link emulator: it does not respond to 'get a-b'"):
         link_emulator.read("a-b")
+
+
+def test_a_link_that_lost_frames_unintentionally_is_described() -> None:
+    intact = {"directions": [COUNTERS | {"overflowed": 0, "failed": 0}] * 2}
+    links = {"a-b": {"directions": [COUNTERS, COUNTERS]}, "a-c": intact}
+    assert link_emulator.describe_trouble(links) == [
+        "link a-b lost frames unintentionally: 8 that the emulator did not read in time, 10 that the kernel refused to"
+        " send"
+    ]
+    assert link_emulator.describe_trouble({}) == []
+
+
+def cpu_ticks(pid: int) -> int:
+    stat = process.stat_fields(Path(f"/proc/{pid}"))
+    return int(stat[11]) + int(stat[12])
+
+
+def test_more_clients_than_descriptors_do_not_keep_the_emulator_busy(
+    emulator: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    resource.prlimit(emulator.pid, resource.RLIMIT_NOFILE, (12, 12))
+    with ExitStack() as stack:
+        for _ in range(20):
+            client = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            client.connect(str(tmp_path / "socket"))
+        before = cpu_ticks(emulator.pid)
+        time.sleep(0.5)
+        # A spinning process would use up to 50 ticks of 10 ms.
+        assert cpu_ticks(emulator.pid) - before <= 3
+    assert link_emulator.read("a-b") is None
+
+
+def test_errors_go_to_a_log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program of this test writes more than a pipe holds, then goes on."""
+    program = tmp_path / "emulator"
+    program.write_text(
+        "#!/bin/sh\necho ready\nexec >&-\nhead -c 200000 /dev/zero >&2\necho end >&2\n", encoding="ascii"
+    )
+    program.chmod(0o755)
+    start = process.start
+    monkeypatch.setattr(link_emulator, "ensure_program", lambda: program)
+    # without nsenter
+    monkeypatch.setattr(process, "start", lambda command, **options: start(command[-2:], **options))
+    log = tmp_path / "link_emulator.log"
+    assert link_emulator.start("links", log).wait(timeout=20) == 0
+    assert log.read_bytes().endswith(b"end\n")
+    program.write_text("#!/bin/sh\necho 'no memory' >&2\n", encoding="ascii")
+    log.unlink()
+    with pytest.raises(RackgateError, match=r"link emulator: it does not start: no memory$"):
+        link_emulator.start("links", log)
+
+
+def test_leftovers_of_killed_compilations_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_emulator, "CACHE", tmp_path)
+    folder = link_emulator._cached_program().parent
+    stale, current = folder / ".making-old", folder / ".making-now"
+    for left in (stale, current):
+        left.mkdir(parents=True)
+    os.utime(stale, (1, 1))
+    link_emulator.ensure_program()
+    assert not stale.exists()
+    assert current.exists(), "another process may be compiling in it"
 
 
 def test_the_program_compiles_without_warnings(tmp_path: Path) -> None:
