@@ -23,7 +23,7 @@ from pyhooks.core.process import run
 from pyhooks.patchset import recipe
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.patchset.workspace import Workspace
-from pyhooks.verify import jmh_runner, jmh_stopping
+from pyhooks.verify import jmh_runner, jmh_stopping, jmh_table
 from pyhooks.verify.cpu_contention import ContentionRule, Heat, HeatRunner, Heats, Yardstick, identity
 from pyhooks.verify.jmh_plan import OVERLAY, SCALE, Effort, JmhCell, in_turn, plan
 from pyhooks.verify.jmh_statistics import Fork, worst
@@ -41,7 +41,7 @@ def measure(
     quiet: bool = False,
     out: Path | None = None,
 ) -> dict[str, Any]:
-    """Run all benchmarks on both sides, write ``forks.jsonl`` and ``summary.json``, and return the summary.
+    """Run all benchmarks on both sides, write ``forks.jsonl``, ``summary.json`` and ``table.md``; return the summary.
 
     A comparison ends at the first look of the stopping rule that decides it, see ``jmh_stopping``. Can be interrupted
     at any time: finished measurements are kept, and ``more`` resumes the run.
@@ -85,6 +85,7 @@ def measure(
                 console.print(line, soft_wrap=True)
                 summary = summarise(distribution, effort, heats)
                 write_text(out / "summary.json", json.dumps(summary, indent=1) + "\n")
+                write_text(out / "table.md", jmh_table.render(summary))
     return summary
 
 

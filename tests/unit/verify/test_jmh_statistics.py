@@ -16,7 +16,7 @@ import pytest
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.statistics import Interval
 from pyhooks.patchset.distribution import MANIFEST, Distribution
-from pyhooks.verify import cli, jmh, jmh_plan
+from pyhooks.verify import cli, jmh, jmh_plan, jmh_table
 from pyhooks.verify.cpu_contention import ContentionRule, Heat, HeatRunner, Heats, YardstickTime
 from pyhooks.verify.jmh_statistics import LIMITS, Comparison, Fork, compare, difference, judge, worst
 
@@ -277,6 +277,12 @@ def test_the_gate_is_compared_with_an_append_to_a_file(tmp_path: Path) -> None:
     # 2 ns of 60 ns are within the limit of 5 ns but not within 3 %.
     assert summary["verdict"] == "not met"
     assert summary["pace"]["forks_kept"] == 6 * len(cells)
+    table = jmh_table.render(summary).splitlines()
+    assert len(table) == 2 + len(summary["comparisons"]) + 2
+    row = next(line for line in table if line.startswith("| append gate, ISR of 3, R=1 "))
+    interval = "1.0333 (1.0333 to 1.0333)"
+    assert row.split(" | ")[1:4] == ["6", interval, interval]
+    assert row.endswith("| 2.00 (2.00 to 2.00) | 0.00 (0.00 to 0.00) | not met |")
     assert {comparison["forks_disturbed"] for comparison in summary["comparisons"]} == {0}
 
 
