@@ -124,7 +124,8 @@ def _cell_line(measured: CellMeasurements, numbers: Mapping[str, Any]) -> dict[s
         "blocks": [
             {**row, "latency_us": hdr_histograms.encode(measured.counts[row["arm"]][row["block"]])}
             for row in measured.rounds
-            if row["block"] >= 0
+            # without warm-up
+            if row["block"] in measured.counts.get(row["arm"], {})
         ],
     }
 

@@ -151,7 +151,7 @@ def test_differences_of_conditions_are_named_by_their_path() -> None:
 def test_a_time_target_is_not_a_condition_for_keeping_blocks(tmp_path: Path) -> None:
     store, _ = begin_run(tmp_path)
     keep_block(store, "healthy", 0)
-    assert FULL.bar_min == 80
+    assert FULL.bar_min is not None
     assert "bar_min" not in json.dumps(FULL.as_json())
     second, resumed = begin_run(tmp_path, dataclasses.replace(FULL, bar_min=1.0))
     assert resumed
