@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from exporter_agent import EXPORTER_AGENT
 from operations_page import section
 from pyhooks.cli import app
 from pyhooks.core import paths
@@ -108,6 +109,21 @@ def test_the_runbooks_alerts_are_there_in_its_order() -> None:
         assert bool(alerting) == ("dashboards" not in alert_text), names
         first += alerting[:1]
     assert first == list(range(len(first)))
+
+
+def test_the_document_has_each_alert_and_file_and_the_agent_that_is_tested() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(Kafka\w+)` \| ([^|]*) \|", text, re.MULTILINE)
+    lasts = [alert.lasts.replace("s", " s").replace("m", " min") for alert in ALERTS]
+    assert listed == [
+        (alert.name, ", ".join(filter(None, (alert.severity, after))))
+        for alert, after in zip(ALERTS, lasts, strict=True)
+    ]
+    assert all(f"`{file.name}`" in text for file in export.monitoring_files())
+    assert EXPORTER_AGENT.id in text
+    assert EXPORTER_AGENT.sha256 in text
+    assert f"={export.PORT}:" in text
+    assert len(text.split()) <= 500
 
 
 def test_dashboard_queries_only_exported_metrics_and_shows_all_but_a_few() -> None:
