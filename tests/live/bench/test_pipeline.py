@@ -79,6 +79,11 @@ def checked(spark: Any, rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
         shared = sent.assign(offset=sent["offset"] ^ 1, task=(sent["seq"] % tasks).astype("int32"))
         own = spark.createDataFrame(shared, SCHEMA)
         found[name] = record_check.check_records(own, spark.createDataFrame(swapped, schema), "r")
+    # each partition has its own offsets; a record in the other one is not where it was acknowledged
+    places = {"partition": (sent["seq"] % 2).astype("int32"), "offset": sent["seq"] // 2}
+    own, wide = spark.createDataFrame(sent.assign(**places), SCHEMA), log.assign(**places)
+    for name, one in (("two partitions", wide), ("exchanged", wide.assign(partition=1 - wide["partition"]))):
+        found[name] = record_check.check_records(own, spark.createDataFrame(one, schema), "r")
     return found
 
 
@@ -220,6 +225,14 @@ def test_records_of_several_clients_have_no_order_among_each_other(outcome: dict
     checked = outcome["checked"]
     assert checked["one task"]["kinds"]["out_of_order"]["count"] == checked["one task"]["read"] // 2 > 100
     assert {kind: one["count"] for kind, one in checked["two tasks"]["kinds"].items() if one["count"]} == {}
+
+
+def test_order_and_place_are_judged_within_each_partition(outcome: dict[str, Any]) -> None:
+    whole, exchanged = outcome["checked"]["two partitions"], outcome["checked"]["exchanged"]
+    assert {kind: one["count"] for kind, one in whole["kinds"].items() if one["count"]} == {}
+    assert whole["acked"] == whole["read"] > 100
+    counts = {kind: one["count"] for kind, one in exchanged["kinds"].items() if one["count"]}
+    assert counts == {"moved": exchanged["acked"]}
 
 
 def test_the_verdict_names_the_defects_found(result: dict[str, Any]) -> None:
