@@ -25,11 +25,11 @@ from loopback_brokers import Brokers
 from pyhooks.core import paths
 from pyhooks.core.wait import wait_for
 from pyhooks.patchset.distribution import Distribution
-from spark_cluster import executor_processes, standalone
+from spark_cluster import SHORT_SESSION, executor_processes, standalone
 
 # 14 JVMs; "make bench-scale" runs it, and test_existing_cluster_live.py covers lost executors and observations sent to
 # the driver
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 RACKGATE = Path(sys.executable).with_name("rackgate")
 EXECUTORS, RATE_PER_S, PARTITIONS, BLOCKS = 8, 10_000, 64, 3
 PLAN = f"""
@@ -66,7 +66,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]
         # so that the work folders of executors are in ``spark``
         patch.setattr(tempfile, "tempdir", str(spark))
         patch.setenv("XDG_STATE_HOME", str(folder / "state"))
-        with brokers.running(classpath), standalone(1, cores=EXECUTORS) as master:
+        with brokers.running(classpath), standalone(1, SHORT_SESSION, cores=EXECUTORS) as master:
             command = [
                 str(RACKGATE), "bench", "--bootstrap", brokers.bootstrap, "--master", master, "--shared",
                 "--scenario", "scale", "--scenario-file", str(plan), "--out", str(out), "--tasks", str(EXECUTORS),
@@ -74,22 +74,23 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]
                 "--conf", "spark.executor.cores=1", "--conf", "spark.executor.memory=512m",
             ]  # fmt: skip
             env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
-            child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+            pipe: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+            with subprocess.Popen(command, env=env, **pipe) as child:
 
-            def second_block_has_begun() -> bool:
-                assert child.poll() is None, child.communicate()[0]
-                return any(
-                    '"op":"wide-001-' in file.read_text("utf-8") for file in out.glob("run/labs/*/history.jsonl")
-                )
+                def second_block_has_begun() -> bool:
+                    assert child.poll() is None, child.communicate()[0]
+                    return any(
+                        '"op":"wide-001-' in file.read_text("utf-8") for file in out.glob("run/labs/*/history.jsonl")
+                    )
 
-            try:
-                wait_for(second_block_has_begun, goal="the second block", timeout_s=480)
-                first, *others = executor_processes(spark)
-                assert len(others) == EXECUTORS - 1
-                os.kill(first, signal.SIGKILL)
-                output, _ = child.communicate(timeout=600)
-            finally:
-                child.kill()
+                try:
+                    wait_for(second_block_has_begun, goal="the second block", timeout_s=480)
+                    first, *others = executor_processes(spark)
+                    assert len(others) == EXECUTORS - 1
+                    os.kill(first, signal.SIGKILL)
+                    output, _ = child.communicate(timeout=1200)
+                finally:
+                    child.kill()
     assert child.returncode == 0, output
     return run_page.load(out), out / "run"
 
