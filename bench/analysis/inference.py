@@ -295,6 +295,19 @@ def _distance(tail: float, power: float, freedom: int) -> float:
     return float(special.nctdtrinc(freedom, 1.0 - power, stats.t.isf(tail, freedom)))
 
 
+def power(log_ratio_error: float, freedom: int, distance: float, tail: float) -> float:
+    """Return the probability that the interval that leaves out ``tail`` at each end excludes a value.
+
+    Args:
+        log_ratio_error: standard error of the logarithm of the ratio.
+        freedom: its degrees of freedom.
+        distance: logarithm of the true ratio over the value, absolute.
+        tail: share that the interval leaves out at each end.
+    """
+    critical = float(stats.t.isf(tail, freedom))
+    return 1.0 - float(special.nctdtr(freedom, distance / max(log_ratio_error, _TINY), critical))
+
+
 def detectable_ratio(log_ratio: Estimate, tails: SignificanceLevels, power: float) -> float:
     """Return the smallest ratio above 1 that the test would have distinguished from 1.
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from bench.analysis import inference
 from bench.plan.cluster_states import SLOW_RTT_MS
-from bench.plan.question import Hypothesis, awaited_followers
+from bench.plan.question import Hypothesis, Question, awaited_followers
 from bench.plan.scenario import BenchArm, BenchCell
 
 # Data of a comparison that can't reject anything, by the reason of its verdict.
@@ -46,7 +48,8 @@ def answer(
     Returns:
         ``question``, ``arm``, ``against``, ``ratio``, ``hypotheses`` (id, label, predicted ratio,
         ``rejected``, and for each arm the ends of the predicted median in ms), ``measured_ms`` (median of each arm and
-        its lowest and highest block), ``answer`` (id of a hypothesis, or None) and ``missing`` (why there is none).
+        its lowest and highest block), ``answer`` (id of a hypothesis, or None), ``missing`` (why there is none) and
+        ``power`` (probability that blocks of this noise reject the false one of the hypotheses; None without a ratio).
     """
     question = cell.question
     if question is None:
@@ -78,6 +81,7 @@ def answer(
         "measured_ms": medians,
         "answer": None if missing else left[0],
         "missing": missing,
+        "power": _power(row, question, numbers["confidence"]),
     }
 
 
@@ -89,6 +93,15 @@ def _missing(row: Mapping[str, Any], positive: Mapping[str, Any] | None) -> str:
         found = "missing" if positive is None else positive["word"]
         return f"the positive control is {found}, so the cell would not show a difference"
     return ""
+
+
+def _power(row: Mapping[str, Any], question: Question, confidence: float) -> float | None:
+    """Return the power to reject one hypothesis if the true ratio is the nearest one that the other predicts."""
+    if row["ratio"] is None:
+        return None
+    below, above = sorted(hypothesis.ratio for hypothesis in question.hypotheses)
+    distance = math.log(above[0] / below[1])
+    return inference.power(row["error"], row["freedom"], distance, (1.0 - confidence) / 2)
 
 
 def _is_outside(interval: Mapping[str, float], ends: Sequence[float]) -> bool:

@@ -56,6 +56,11 @@ def latency_verdicts(numbers: Mapping[str, Any], *, named: bool = False) -> list
     ]
 
 
+def probability_text(probability: float) -> str:
+    """Format a probability in percent: ``97 %``, ``> 99.9 %``."""
+    return "> 99.9 %" if probability > 0.999 else f"{100 * probability:.0f} %"
+
+
 def question_verdict(numbers: Mapping[str, Any]) -> dict[str, str]:
     """Return the answer to a cell's question, with the predicted and the measured ratio."""
     found = numbers["answer"]
@@ -67,6 +72,11 @@ def question_verdict(numbers: Mapping[str, Any]) -> dict[str, str]:
     ]
     text = f"Predicted ratio of the medians, {pair}: {'; '.join(predictions)}. "
     text += f"Measured: {interval_text(found['ratio'])}." if found["ratio"] else "Nothing was measured."
+    # results of earlier versions have no power
+    if found.get("power") is not None:
+        text += (
+            f" Blocks of this noise reject the false prediction with probability {probability_text(found['power'])}."
+        )
     if found["answer"] is None:
         return sentence("question", "undecided", found["question"], f"Undecided: {found['missing']}. {text}")
     label = next(hypothesis["label"] for hypothesis in found["hypotheses"] if hypothesis["id"] == found["answer"])

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from bench.analysis import predictions, verdicts
+from bench.analysis import inference, predictions, verdicts
 from bench.plan import scenarios
 from bench.plan.cluster_states import SLOW_RTT_MS
 from bench.report import figures, run_page
@@ -32,7 +34,16 @@ def interval(low: float, high: float) -> dict[str, float]:
 
 
 def comparison(arm: str, ratio: dict[str, float] | None, word: str, reason: str = "decided") -> dict[str, Any]:
-    return {"arm": arm, "against": "A", "at": "p50", "ratio": ratio, "word": word, "reason": reason}
+    return {
+        "arm": arm,
+        "against": "A",
+        "at": "p50",
+        "ratio": ratio,
+        "error": 0.01,
+        "freedom": 8,
+        "word": word,
+        "reason": reason,
+    }
 
 
 def cell_numbers(
@@ -42,6 +53,7 @@ def cell_numbers(
     medians = medians or {"A": 30.0, "A'": 30.0, "B": 30.0, "C": 30.0, "P": BASE_MS}
     return {
         "cell": CELL.id,
+        "confidence": 0.95,
         "arms": [{"arm": arm, "label": label, "role": ROLES[arm]} for arm, label in LABELS.items()],
         "rounds": [
             {"block": block, "arm": arm, "p50_ms": ms * (100 if block < 0 else 1 + block / 100)}
@@ -265,3 +277,24 @@ def test_the_picture_of_a_single_cell_has_no_suffix_and_needs_an_answer(result: 
     assert "answer" not in figures.pictures(single)
     single["verdicts"] = verdicts.sentences(single)
     assert 'id="picture-answer' not in run_page.render(single, tmp_path).read_text(encoding="utf-8")
+
+
+def test_the_power_is_the_share_of_runs_that_reject_the_false_hypothesis() -> None:
+    generator = np.random.default_rng(1)
+    error, freedom, distance = 0.3, 8, math.log(0.95 / 0.5)
+    blocks = freedom + 1
+    values = generator.normal(distance, error * math.sqrt(blocks), (4000, blocks))
+    estimates = [inference.mean_estimate(row, 0.0).interval(0.025) for row in values]
+    share = sum(interval.low > 0 for interval in estimates) / len(estimates)
+    assert inference.power(error, freedom, distance, 0.025) == pytest.approx(share, abs=0.03)
+
+
+@pytest.mark.parametrize(("error", "least", "most"), [(0.01, 0.999, 1.0), (0.3, 0.3, 0.7), (5.0, 0.0, 0.1)])
+def test_noisy_blocks_have_little_power_and_the_verdict_states_it(error: float, least: float, most: float) -> None:
+    numbers = cell_numbers(interval(0.98, 1.02))
+    for row in numbers["comparisons"]:
+        row["error"] = error
+    numbers["answer"] = answer(numbers)
+    assert least <= numbers["answer"]["power"] <= most
+    expected = "> 99.9 %" if error == 0.01 else f"{100 * numbers['answer']['power']:.0f} %"
+    assert f"with probability {expected}" in verdicts.question_verdict(numbers)["text"]
