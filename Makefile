@@ -13,9 +13,10 @@ BIN := $(VENV)/bin
 
 help:
 	@echo "make bench   build the patched Kafka, run the benchmark with a rack outage, write out/bench/index.html"
-	@echo "make bench-full   twelve cells of state, link, load and client (75 minutes; goes on where it was interrupted)"
+	@echo "make bench-full   twelve cells of state, link, load and client (95 minutes; continues where it was interrupted)"
 	@echo "make bench-tail   the 99th percentile on nearby links (some 40 minutes; likewise)"
 	@echo "make bench-outages racks killed, cut off and destroyed, several times each: what each arm acknowledges (ten minutes)"
+	@echo "make bench-returned  acks=all while a returned rack catches up, on stock Kafka and with the overlay (nine minutes)"
 	@echo "make bench-overlay stock Kafka against the overlay in alternating labs: highest throughput and latency (20 minutes)"
 	@echo "make bench-existing  tries the benchmark on a cluster that is there, with two Spark workers as load hosts (minutes)"
 	@echo "make bench-scale  tries it with eight executors and 10,000 records/s on 64 partitions, and kills one (minutes)"
@@ -62,6 +63,11 @@ bench-tail: $(VENV)/ready
 .PHONY: bench-outages
 bench-outages: $(VENV)/ready
 	@exec $(BIN)/rackgate bench outages
+
+# acks=all while a returned rack catches up, on stock Kafka and with the overlay.
+.PHONY: bench-returned
+bench-returned: $(VENV)/ready
+	@exec $(BIN)/rackgate bench outages --plan returned --out out/bench-returned
 
 # Stock Kafka and the overlay in labs that alternate: highest throughput, and latency at a low rate.
 .PHONY: bench-overlay
