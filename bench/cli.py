@@ -345,7 +345,7 @@ def speed_command(
         result = analysis_speed.measure(sizes, work, master=master, tell=lambda line: typer.echo(line, err=as_json))
         judged = analysis_speed.targets_of(result)
         file = out / "speed.json"
-        write_json(file, result | {"bars": [target.as_json() for target in judged]})
+        write_json(file, result | {"targets": [target.as_json() for target in judged]})
     if as_json:
         typer.echo(file.read_text(encoding="utf-8").rstrip())
         raise typer.Exit(targets.status(judged))

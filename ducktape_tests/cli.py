@@ -107,7 +107,7 @@ def run_command(
     run = {
         "schema": results.SCHEMA,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "words": selections,
+        "selections": selections,
         "seed": seed,
         "jobs": jobs,
         "settings": settings,
@@ -117,7 +117,7 @@ def run_command(
         "versions": _versions(python),
         "machine": {"kernel": platform.release(), "cpus": len(os.sched_getaffinity(0))},
         "took_s": None,
-        "bar_min": None if cluster_file is not None else plan.target_min(selections, jobs),
+        "target_min": None if cluster_file is not None else plan.target_min(selections, jobs),
         "tests": [asdict(planned(test)) for test in chosen],
     }
     with run_folder.held(run_dir, run_folder.SYSTEM) as folder:
@@ -270,5 +270,5 @@ def _print_results(document: Mapping[str, Any], run_dir: Path, console: Console,
             console.print(f"skipped in {result['id']}, needs a lab: {', '.join(result['left_out'])}", markup=False)
     counts = ", ".join(f"{count} {outcome}" for outcome, count in document["counts"].items() if count)
     console.print(f"{counts}; seed {document['seed']}; page: {run_dir / 'index.html'}", markup=False)
-    if (target := document["bar"]) is not None:
+    if (target := document["target"]) is not None:
         console.print(f"{targets.of_run_text(target)}, on {document['machine']['cpus']} CPUs", markup=False)

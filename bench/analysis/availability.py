@@ -148,7 +148,7 @@ def behaviour(
     probe_acked: int,
     probe_refused: int,
     fewest_racks: int | None,
-    went_on_share: float,
+    accepting_share: float,
 ) -> Behaviour:
     """Return what a topic did in its settled outage."""
     if not proved or not settled or intended == 0 or fewest_racks is None:
@@ -156,7 +156,7 @@ def behaviour(
     if acked == 0 and probe_acked == 0 and probe_refused > 0:
         return REFUSED
     # The load's client retries refused records silently: only a probe that got acks shows that none was refused.
-    if acked >= went_on_share * intended and probe_acked > 0 and probe_refused == 0:
+    if acked >= accepting_share * intended and probe_acked > 0 and probe_refused == 0:
         return WENT_ON if fewest_racks >= 2 else UNPROTECTED
     return UNKNOWN
 
@@ -198,7 +198,7 @@ def summarise(
         "rate_per_s": plan.rate_per_s,
         "probe_rate_per_s": plan.probe_rate_per_s,
         "settle_s": plan.settle_s,
-        "went_on_share": plan.went_on_share,
+        "accepting_share": plan.accepting_share,
         "topics": [
             _topic(arm, fault, windows[arm.topic], observed[arm.topic], plan, start_ns)
             | {"probe": _probe(probe_attempts(events, arm.topic), fault, windows[arm.topic], had[arm.topic], start_ns)}
@@ -221,7 +221,7 @@ def add_behaviours(outage: dict[str, Any]) -> None:
             probe_acked=topic["probe"]["settled_acked"],
             probe_refused=topic["probe"]["settled_refused"],
             fewest_racks=topic["fewest_racks"],
-            went_on_share=outage["went_on_share"],
+            accepting_share=outage["accepting_share"],
         )
 
 

@@ -116,7 +116,7 @@ class _Comparison:
     @property
     def is_late(self) -> bool:
         """Whether the pacer's own lateness could hide a difference."""
-        return self.late_share > self.plan.most_late_share
+        return self.late_share > self.plan.max_late_share
 
     @property
     def fit(self) -> Effect | None:
@@ -237,7 +237,7 @@ def _row(
     reason: VerdictReason = pair.reason
     verdict: RatioVerdict = "undecided" if is_candidate else controls[pair.role, pair.quantile]
     if decision:
-        verdict = decision.word
+        verdict = decision.verdict
     if reason == "decided" and is_candidate and controls["control", pair.quantile] != "equivalent":
         verdict, reason = "undecided", "control"
     elif reason == "decided" and is_candidate and verdict == "equivalent" and pair.is_late:
@@ -257,7 +257,7 @@ def _row(
         "role": pair.role,
         "is_control": pair.role == "control",
         "at": quantile_name(pair.quantile),
-        "word": verdict,
+        "verdict": verdict,
         "reason": reason,
         "ratio": None if effect is None else asdict(effect.interval(tail)),
         "difference_ms": None if effect is None else asdict(effect.differences[0].interval(tail)),

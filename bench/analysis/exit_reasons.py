@@ -18,9 +18,9 @@ from bench.analysis.verdicts import sentence
 from bench.plan.outage_plan import FAULT_LABELS
 from pyhooks.kafka import gate
 
-ReasonWord = Literal["failed", "unknown"]
+ReasonVerdict = Literal["failed", "unknown"]
 # A failure outweighs any number of unknowns.
-STATUSES: Mapping[ReasonWord, int] = {"failed": 1, "unknown": 2}
+STATUSES: Mapping[ReasonVerdict, int] = {"failed": 1, "unknown": 2}
 EXIT_STATUS = (
     "Exit status: 0 no failure was found; 1 records are lost, duplicated or invented, or an arm accepts or refuses"
     " records contrary to its ISR; 2 that is unknown, or an error ended the command."
@@ -34,24 +34,24 @@ DUPLICATES_BY_CLIENT = (
 class ExitReason:
     """Reason why a run does not end with 0: a failure, or something that could not be judged."""
 
-    word: ReasonWord
+    verdict: ReasonVerdict
     subject: str
     text: str
 
     @property
     def sentence(self) -> dict[str, str]:
         """The reason in the form of the sentences of ``bench.analysis.verdicts``."""
-        return sentence("judgement", self.word, self.subject, self.text)
+        return sentence("judgement", self.verdict, self.subject, self.text)
 
 
 def exit_status(reasons: Sequence[ExitReason]) -> int:
     """Return 0 without a reason, 1 if something failed, else 2."""
-    return min((STATUSES[reason.word] for reason in reasons), default=0)
+    return min((STATUSES[reason.verdict] for reason in reasons), default=0)
 
 
 def conclude(reasons: Sequence[ExitReason], sentences: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """Return the conclusion of a result: ``exit_status``, and ``verdicts`` that begin with the reasons for it."""
-    first = [reason.sentence for reason in sorted(reasons, key=lambda reason: STATUSES[reason.word])]
+    first = [reason.sentence for reason in sorted(reasons, key=lambda reason: STATUSES[reason.verdict])]
     return {"exit_status": exit_status(reasons), "verdicts": [*first, *(dict(verdict) for verdict in sentences)]}
 
 

@@ -241,12 +241,12 @@ class Decision:
     """Verdict of the tests on one comparison, before its control is considered.
 
     Attributes:
-        word: the verdict.
+        verdict: the verdict itself.
         p_equivalent: adjusted p-value of "not equivalent", to be compared with ``alpha``.
         p_different: the smaller of the adjusted p-values of "not slower" and "not faster".
     """
 
-    word: RatioVerdict
+    verdict: RatioVerdict
     p_equivalent: float
     p_different: float
 

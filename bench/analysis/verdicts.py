@@ -16,7 +16,7 @@ def sentences(result: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return all verdicts of a result, the most important first.
 
     Returns:
-        ``about`` (question, latency, outage, end-to-end), ``word`` (from a closed list), ``subject`` and ``text`` of
+        ``about`` (question, latency, outage, end-to-end), ``verdict`` (from a closed list), ``subject`` and ``text`` of
         each.
     """
     several = len(result["cells"]) > 1
@@ -32,9 +32,9 @@ def sentences(result: Mapping[str, Any]) -> list[dict[str, str]]:
     ]
 
 
-def sentence(about: str, word: str, subject: str, text: str) -> dict[str, str]:
+def sentence(about: str, verdict: str, subject: str, text: str) -> dict[str, str]:
     """Return a verdict in the form in which results store it."""
-    return {"about": about, "word": word, "subject": subject, "text": text}
+    return {"about": about, "verdict": verdict, "subject": subject, "text": text}
 
 
 def latency_verdicts(numbers: Mapping[str, Any], *, named: bool = False) -> list[dict[str, str]]:
@@ -47,7 +47,7 @@ def latency_verdicts(numbers: Mapping[str, Any], *, named: bool = False) -> list
     return [
         sentence(
             "latency",
-            row["word"],
+            row["verdict"],
             f"{cell}{_label(arms, row['arm'])} against {_label(arms, row['against'])}, {row['at']}",
             _latency_text(row, controls[row["at"]], positives.get(row["at"]), arms, numbers["confidence"]),
         )
@@ -138,7 +138,7 @@ def _positive_failure(positive: Mapping[str, Any] | None, arms: Mapping[str, Map
     """Return why a cell does not show that it would show a difference."""
     if positive is None or positive["ratio"] is None:
         return "there is no positive control, so the cell might not show a difference"
-    found = "not shown to be faster" if positive["word"] == "undecided" else positive["word"]
+    found = "not shown to be faster" if positive["verdict"] == "undecided" else positive["verdict"]
     return (
         f"the positive control, {_label(arms, positive['arm'])}, is {found}, ratio {interval_text(positive['ratio'])},"
         " so the cell might not show a difference"
@@ -151,7 +151,7 @@ def _control_failure(control: Mapping[str, Any], bounds: str) -> str:
         needed = control["blocks_needed"]
         return f"not shown to lie within {bounds}; with this noise equal arms would need about {needed:,} blocks"
     if control["reason"] == "decided":
-        return f"{control['word']} than itself"
+        return f"{control['verdict']} than itself"
     return f"{control['reason']}"
 
 
@@ -229,4 +229,4 @@ def record_verdicts(numbers: Mapping[str, Any]) -> list[dict[str, str]]:
 
 def lines(verdicts: Sequence[Mapping[str, str]]) -> list[str]:
     """Return the verdicts as lines for a terminal."""
-    return [f"{verdict['subject']}: {verdict['word'].upper()}. {verdict['text']}" for verdict in verdicts]
+    return [f"{verdict['subject']}: {verdict['verdict'].upper()}. {verdict['text']}" for verdict in verdicts]

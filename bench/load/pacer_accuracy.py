@@ -135,7 +135,7 @@ def pacer_command(
     result = measure(chosen, rate_per_s=rate, seconds=seconds)
     judged = targets_of(result)
     if as_json:
-        typer.echo(json.dumps(result | {"bars": [target.as_json() for target in judged]}, indent=1))
+        typer.echo(json.dumps(result | {"targets": [target.as_json() for target in judged]}, indent=1))
     else:
         late = result["late_ms"]
         typer.echo(

@@ -72,7 +72,7 @@ class LatencyPlan(VerdictRules):
         quantiles: percentiles of the table, as fractions.
         min_beyond: number of observations that must lie beyond a percentile for it to be shown, and in each block for
             it to be judged.
-        most_late_share: share of an arm's latency that may be the pacer's own lateness for the verdict "equivalent".
+        max_late_share: share of an arm's latency that may be the pacer's own lateness for the verdict "equivalent".
         band_p50: half-width of the equivalence band at p50, as a fraction.
         band_p99: the same at p99.
         margin_p50_ms: largest difference of equivalent arms at p50, in ms.
@@ -89,7 +89,7 @@ class LatencyPlan(VerdictRules):
     warmup_rate_per_s: float
     quantiles: tuple[float, ...]
     min_beyond: int
-    most_late_share: float
+    max_late_share: float
     band_p50: float
     band_p99: float
     margin_p50_ms: float
@@ -132,7 +132,7 @@ class OutagePlan:
         settle_s: seconds from the rack's removal from a topic's ISR until the topic's behaviour is counted.
         probe_rate_per_s: attempts per second and topic of the probe without retries.
         isr_poll_s: seconds between two observations of leader and ISR.
-        went_on_share: share of the records intended in the settled outage that must be acknowledged in it.
+        accepting_share: share of the records intended in the settled outage that must be acknowledged in it.
     """
 
     rack: str
@@ -144,7 +144,7 @@ class OutagePlan:
     settle_s: float
     probe_rate_per_s: float
     isr_poll_s: float
-    went_on_share: float
+    accepting_share: float
 
     @property
     def total_s(self) -> float:
@@ -160,7 +160,7 @@ class RampPlan:
         first_per_s: first rate; each further rate is twice the previous one.
         last_per_s: highest rate to try.
         step_s: duration of each rate, in seconds.
-        most_mb_per_s: highest throughput to try, in megabytes per second.
+        max_mb_per_s: highest throughput to try, in megabytes per second.
         slower: the lab keeps up while every record is acknowledged and the median latency is at most ``slower`` times
             that of the first rate.
     """
@@ -168,12 +168,12 @@ class RampPlan:
     first_per_s: float
     last_per_s: float
     step_s: float
-    most_mb_per_s: float
+    max_mb_per_s: float
     slower: float
 
     def rates(self, record_bytes: int) -> tuple[float, ...]:
         """Return the rates to try with records of this size, ascending; always at least the first one."""
-        most = min(self.last_per_s, self.most_mb_per_s * 1e6 / record_bytes)
+        most = min(self.last_per_s, self.max_mb_per_s * 1e6 / record_bytes)
         found = [self.first_per_s]
         while found[-1] * 2 <= most:
             found.append(found[-1] * 2)
@@ -253,7 +253,7 @@ class Scenario:
         java: properties of the Java producer.
         ramp: how to find the load that a lab sustains; None if no cell needs it.
         cells: cells with verdicts, in the order of the file.
-        bar_min: target duration of the run in minutes, or None. It does not affect any measurement.
+        target_min: target duration of the run in minutes, or None. It does not affect any measurement.
     """
 
     name: str
@@ -269,7 +269,7 @@ class Scenario:
     outage: OutagePlan | None
     arms: tuple[BenchArm, ...]
     cells: tuple[BenchCell, ...] = ()
-    bar_min: float | None = None
+    target_min: float | None = None
 
     @property
     def latency_arms(self) -> tuple[BenchArm, ...]:
@@ -294,7 +294,7 @@ class Scenario:
     def as_json(self) -> dict[str, Any]:
         """Return the scenario as plain JSON for the manifest and the run's conditions, without its target duration."""
         found = asdict(dataclasses.replace(self, cells=()))
-        del found["bar_min"]
+        del found["target_min"]
         found["cells"] = [
             {
                 "id": cell.id,

@@ -86,7 +86,7 @@ def load(
     table = plan_table(name, path, kind="scenario", purpose="it describes the scenarios")
     topology_name = table.text("topology")
     own_tasks = table.whole("tasks", 1)
-    bar_min = table.number("bar_min", 0.1) if table.has("bar_min") else None
+    target_min = table.number("target_min", 0.1) if table.has("target_min") else None
     scenario = Scenario(
         name=name,
         about=table.text("about"),
@@ -101,7 +101,7 @@ def load(
         outage=outage_plan(table.table("outage"), max_per_s=1_000_000) if table.has("outage") else None,
         arms=_arms(table),
         # the target is for the plan as it is in the file
-        bar_min=bar_min
+        target_min=target_min
         if place in (None, topology_name) and tasks in (None, own_tasks) and rate_per_s is None and partitions is None
         else None,
     )
@@ -240,7 +240,7 @@ def _latency(table: Table) -> LatencyPlan:
         power=table.number("power", 0.5, 0.999),
         trim=table.number("trim", 0, 0.25),
         min_blocks=table.whole("min_blocks", FEWEST_BLOCKS),
-        most_late_share=table.number("most_late_share", 0.01, 1),
+        max_late_share=table.number("max_late_share", 0.01, 1),
         band_p50=bands.number("p50", 0.001, 1),
         band_p99=bands.number("p99", 0.001, 1),
         margin_p50_ms=margins_ms.number("p50", 0.001),
@@ -256,7 +256,7 @@ def _ramp(table: Table) -> RampPlan:
         first_per_s=table.number("first_per_s", 1),
         last_per_s=table.number("last_per_s", 1, 20_000),
         step_s=table.number("step_s", 0.2),
-        most_mb_per_s=table.number("most_mb_per_s", 0.1),
+        max_mb_per_s=table.number("max_mb_per_s", 0.1),
         slower=table.number("slower", 1.1),
     )
 
@@ -279,7 +279,7 @@ def outage_plan(table: Table, *, max_per_s: float, rack: str | None = None) -> O
         settle_s=table.number("settle_s", 0),
         probe_rate_per_s=table.number("probe_rate_per_s", 0.1, 100),
         isr_poll_s=table.number("isr_poll_s", 0.05, 10),
-        went_on_share=table.number("went_on_share", 0.01, 1),
+        accepting_share=table.number("accepting_share", 0.01, 1),
     )
     if plan.discard_s >= plan.before_s:
         raise table.wrong("discard_s", f"must be below before_s = {plan.before_s:g}")

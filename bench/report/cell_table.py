@@ -89,7 +89,7 @@ def verdict_text(row: Mapping[str, Any]) -> str:
     """Format ratio and verdict of a comparison."""
     if row["ratio"] is None:
         return f"undecided ({row['reason']})"
-    verdict = "not judged" if row["reason"] == "not judged" else row["word"]
+    verdict = "not judged" if row["reason"] == "not judged" else row["verdict"]
     reason = f" ({row['reason']})" if verdict == "undecided" else ""
     return f"{interval_text(row['ratio'])}, {verdict}{reason}"
 

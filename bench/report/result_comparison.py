@@ -156,7 +156,7 @@ def _matched(
 def _controls_equal(a: Mapping[str, Any], b: Mapping[str, Any], at: str, tail: float) -> bool:
     """Return whether a cell's control at a quantile is equivalent in each result, and alike in both."""
     return any(
-        row_a["word"] == row_b["word"] == "equivalent" and _shown_alike(row_a, row_b, tail)
+        row_a["verdict"] == row_b["verdict"] == "equivalent" and _shown_alike(row_a, row_b, tail)
         for row_a, row_b in _matched(a, b, controls=True)
         if row_a["at"] == at and row_a["ratio"] and row_b["ratio"]
     )
@@ -226,7 +226,7 @@ def _likeness(a: Mapping[str, Any], b: Mapping[str, Any], tail: float, control_e
 def _ratio(row: Mapping[str, Any]) -> str:
     if not row["ratio"]:
         return NONE
-    verdict = f"{row['word']} ({row['reason']})" if row["word"] == "undecided" else row["word"]
+    verdict = f"{row['verdict']} ({row['reason']})" if row["verdict"] == "undecided" else row["verdict"]
     return f"{interval_text(row['ratio'])}, {'not judged' if row['reason'] == 'not judged' else verdict}"
 
 

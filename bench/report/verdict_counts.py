@@ -18,9 +18,9 @@ def count_verdicts(result: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the latency verdicts, counted over cells; nothing for a run of one cell, which has few verdicts.
 
     Returns:
-        For each candidate, arm that it is compared with, and judged quantile: ``subject``, ``word`` such as "equivalent
-        in 7 cells, undecided in 3", ``text`` with the names of the cells, and ``mark``: "slower" or "faster" if any
-        cell has that verdict, else the verdict of all cells with a latency, or "mixed".
+        For each candidate, arm that it is compared with, and judged quantile: ``subject``, ``verdict`` such as
+        "equivalent in 7 cells, undecided in 3", ``text`` with the names of the cells, and ``mark``: "slower" or
+        "faster" if any cell has that verdict, else the verdict of all cells with a latency, or "mixed".
     """
     cells = result["cells"]
     if len(cells) < 2:
@@ -33,7 +33,7 @@ def count_verdicts(result: Mapping[str, Any]) -> list[dict[str, str]]:
                 continue
             arm, against = (labels.get(row[key], row[key]) for key in ("arm", "against"))
             refusing = refusing_arms([labels.get(refused, refused) for refused in row["refused"]])
-            verdict, reason = (NO_LATENCY, refusing) if row["reason"] == "refused" else (row["word"], row["reason"])
+            verdict, reason = (NO_LATENCY, refusing) if row["reason"] == "refused" else (row["verdict"], row["reason"])
             groups.setdefault((arm, against, row["at"]), []).append((verdict, reason, cell["cell"]))
     return [_count(key, members) for key, members in groups.items()]
 
@@ -57,7 +57,7 @@ def _count(key: tuple[str, str, str], members: Sequence[tuple[str, str, str]]) -
     unit = "cell" if len(next(iter(cells.values()))) == 1 else "cells"
     return {
         "subject": f"{arm} against {against}, {at}",
-        "word": ", ".join([f"{first} {unit}", *further]),
+        "verdict": ", ".join([f"{first} {unit}", *further]),
         "text": " ".join(_cells_text(verdict, found) for verdict, found in cells.items()),
         "mark": different or (with_latency[0] if len(with_latency) == 1 else "mixed"),
     }

@@ -337,7 +337,7 @@ def fit_plan(
         return tuple(dataclasses.replace(arm, replicas=replicas, outage=False) for arm in arms)
 
     adapted = dataclasses.replace(
-        plan, topology=TOPOLOGY, outage=None, arms=placed(plan.latency_arms), cells=(), bar_min=None
+        plan, topology=TOPOLOGY, outage=None, arms=placed(plan.latency_arms), cells=(), target_min=None
     )
     chosen: list[BenchCell] = []
     left_out = [f"{plan.name}: the outage is left out: no faults are injected into {name}"] if plan.outage else []

@@ -166,7 +166,7 @@ def finish(
         run_page.render(result, arguments.out)
     # the duration includes the report itself
     result["manifest"]["took_s"] |= steps.took_s | {"whole": store.took_s}
-    result["target"] = targets.of_run(scenario.bar_min, store.took_s, uninterrupted=not store.continued)
+    result["target"] = targets.of_run(scenario.target_min, store.took_s, uninterrupted=not store.continued)
     write_json(arguments.out / "results.json", result)
     store.done()
     return result

@@ -77,8 +77,8 @@ def formal_command(
             "model": model.name,
             "solver": solver,
             "seconds": round(seconds, 1),
-            "bar_s": TARGET_S,
-            "bar": judge_duration(outcomes, commands, seconds),
+            "target_s": TARGET_S,
+            "target": judge_duration(outcomes, commands, seconds),
             "as_expected": all(outcome.as_expected for outcome in outcomes),
             "commands": [outcome.summary() for outcome in outcomes],
             "pictures": [str(path) for path in pictures_written],
@@ -87,7 +87,7 @@ def formal_command(
     if json_:
         typer.echo(json_text(summary), nl=False)
     else:
-        _show(outcomes, seconds, str(summary["bar"]), folder)
+        _show(outcomes, seconds, str(summary["target"]), folder)
     raise typer.Exit(exit_status(outcomes))
 
 

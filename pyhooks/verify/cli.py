@@ -470,13 +470,13 @@ def jmh_command(
 
 def _line(result: dict[str, Any]) -> str:
     """Format a comparison in one line: differences with their intervals and verdicts."""
-    if not result["bars"]:
+    if not result["targets"]:
         return f"{result['name']}: {result['forks']} forks are too few"
     units = {"bytes": "B", "ns": "ns", "percent": "%"}
     parts = [
         f"{target['measured']['estimate']:+.2f} [{target['measured']['low']:+.2f}, {target['measured']['high']:+.2f}] "
         f"{units[target['name']]} {'' if result['control'] else target['verdict']}".rstrip()
-        for target in result["bars"]
+        for target in result["targets"]
     ]
     for name, ratio in (("fastest", result["ratio"]), ("median", result["median_slice"]["ratio"])):
         parts.append(f"ratio of {name} slices {ratio['estimate']:.4f} [{ratio['low']:.4f}, {ratio['high']:.4f}]")

@@ -203,9 +203,9 @@ def summarise(distribution: Distribution, effort: Effort, heats: Heats) -> dict[
         results.append({**result, "forks_disturbed": sum(both <= set(heat.cells) for heat in used)})
     append = next((r.get("stock_ns") for r in results if r["name"] == SCALE), None)
     for result in results:
-        if append and result["name"].startswith("append gate") and result["bars"]:
+        if append and result["name"].startswith("append gate") and result["targets"]:
             # The cost of the same added code, relative to an append that writes to a file.
-            ns = next(target["measured"] for target in result["bars"] if target["name"] == "ns")
+            ns = next(target["measured"] for target in result["targets"] if target["name"] == "ns")
             result["percent_of_append_to_file"] = {key: round(value / append * 100, 4) for key, value in ns.items()}
     real = [r for r in results if not r["control"]]
     loads = [fork.load for fork in forks]
@@ -221,13 +221,13 @@ def summarise(distribution: Distribution, effort: Effort, heats: Heats) -> dict[
         "pace": heats.summary(),
         "forks": min((r["forks"] for r in real), default=0),
         "forks_needed": max(
-            max((target["forks_needed"] for target in r["bars"]), default=jmh_stopping.LOOKS[0]) for r in real
+            max((target["forks_needed"] for target in r["targets"]), default=jmh_stopping.LOOKS[0]) for r in real
         ),
         "cores": os.cpu_count(),
         "load": {"lowest": min(loads, default=0.0), "highest": max(loads, default=0.0)},
         "verdict": worst([r["verdict"] for r in real]),
-        "bars": {
-            verdict: sum(target["verdict"] == verdict for r in real for target in r["bars"])
+        "targets": {
+            verdict: sum(target["verdict"] == verdict for r in real for target in r["targets"])
             for verdict in ("met", "not met", "unknown")
         },
         "comparisons": results,

@@ -184,7 +184,7 @@ def compare(comparison: Comparison, forks: Sequence[Fork], tail: float = ONE_LOO
     rounds = sorted(paired_rounds(comparison, forks))
     result: dict[str, Any] = {**asdict(comparison), "forks": len(rounds), "cold": False}
     if len(rounds) < FEWEST_FORKS:
-        return {**result, "bars": [], "verdict": "unknown"}
+        return {**result, "targets": [], "verdict": "unknown"}
     stock, other = ([side[number] for number in rounds] for side in sides)
     interval = partial(difference, tail=tail)
     cpu = [f.cpu_ns for f in stock], [f.cpu_ns for f in other]
@@ -222,7 +222,7 @@ def compare(comparison: Comparison, forks: Sequence[Fork], tail: float = ONE_LOO
     result["wall_ns_difference"] = _plain(interval([f.wall_ns for f in stock], [f.wall_ns for f in other]))
     return {
         **result,
-        "bars": [{**asdict(target), "measured": _plain(target.measured)} for target in targets],
+        "targets": [{**asdict(target), "measured": _plain(target.measured)} for target in targets],
         "verdict": worst([target.verdict for target in targets]),
     }
 

@@ -50,8 +50,8 @@ def evaluate(comparison: Comparison, forks: Sequence[Fork]) -> dict[str, Any]:
     if results := _looks(comparison, forks, LOOKS[-1]):
         return {**results[-1], "forks_run": forks_run}
     result = compare(comparison, forks, TAIL)
-    targets = [{**target, "verdict": "unknown"} for target in result["bars"]]
-    return {**result, "bars": targets, "verdict": "unknown", "look": 0, "ended": False, "forks_run": forks_run}
+    targets = [{**target, "verdict": "unknown"} for target in result["targets"]]
+    return {**result, "targets": targets, "verdict": "unknown", "look": 0, "ended": False, "forks_run": forks_run}
 
 
 def _looks(comparison: Comparison, forks: Sequence[Fork], rounds: int) -> list[dict[str, Any]]:

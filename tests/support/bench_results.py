@@ -120,7 +120,7 @@ def _outage() -> dict[str, Any]:
     found = {
         "rack": plan.rack, "proved": True, "inject_s": 10.0, "heal_s": 40.0, "healed_s": 44.0, "length_s": plan.total_s,
         "rate_per_s": plan.rate_per_s, "probe_rate_per_s": plan.probe_rate_per_s, "settle_s": plan.settle_s,
-        "went_on_share": plan.went_on_share, "topics": topics,
+        "accepting_share": plan.accepting_share, "topics": topics,
     }  # fmt: skip
     availability.add_behaviours(found)
     return found

@@ -81,12 +81,12 @@ def test_a_refusing_arm_has_no_latency_and_undecided_comparisons(made: dict[str,
     assert reasons["B"] == "refused"
     assert reasons["C"] != "refused"
     verdict = next(one for one in verdicts.latency_verdicts(numbers) if one["subject"].startswith("M=2, R=2"))
-    assert verdict["word"] == "undecided"
+    assert verdict["verdict"] == "undecided"
     assert verdict["text"].startswith("No latency to compare: records of M=2, R=2 (NOT_ENOUGH_REPLICAS) are refused")
     # If the baseline rejects all records, no arm is compared, and neither is the control.
     without = made["numbers"]["cell-2"]["comparisons"]
     assert {row["reason"] for row in without} == {"refused"}
-    assert {row["word"] for row in without} == {"undecided"}
+    assert {row["verdict"] for row in without} == {"undecided"}
 
 
 def test_an_arm_with_timeouts_only_was_not_refused(made: dict[str, Any]) -> None:
@@ -99,7 +99,7 @@ def test_an_arm_with_timeouts_only_was_not_refused(made: dict[str, Any]) -> None
     assert reasons["B"] == "not acknowledged"
     findings = {"isr": [1, 3, 5, 2, 4], "isr_racks": ["a", "b", "c"], "refused": {}, "expected_to_refuse": []}
     (reason,) = exit_reasons._of_cell(numbers | {"findings": findings})
-    assert (reason.word, reason.text) == ("unknown", "Nothing was acknowledged: _MSG_TIMED_OUT.")
+    assert (reason.verdict, reason.text) == ("unknown", "Nothing was acknowledged: _MSG_TIMED_OUT.")
     did = {one.arm: one.did for one in availability_table.arm_availabilities({"cells": [numbers], "outage": None})}
     assert did["B"] == "unknown: nothing acknowledged (_MSG_TIMED_OUT)"
     assert did["C"] == "went on"
@@ -108,7 +108,7 @@ def test_an_arm_with_timeouts_only_was_not_refused(made: dict[str, Any]) -> None
 def test_constant_latency(made: dict[str, Any]) -> None:
     numbers = made["numbers"]["cell-3"]
     assert {arm["percentiles_ms"]["p90"] for arm in numbers["arms"]} == {5.0}
-    found = {row["arm"]: (row["word"], row["reason"]) for row in numbers["comparisons"] if row["at"] == "p50"}
+    found = {row["arm"]: (row["verdict"], row["reason"]) for row in numbers["comparisons"] if row["at"] == "p50"}
     # The positive control (acks=1) has the same latency as well, so equal arms prove nothing.
     assert found.pop("A'") == found.pop("P") == ("equivalent", "decided")
     assert set(found.values()) == {("undecided", "positive control")}

@@ -161,7 +161,7 @@ def test_every_acknowledged_record_is_read_back_and_each_worker_sent_its_share(
 ) -> None:
     result, output = whole
     (end,) = [row for row in result["verdicts"] if row["about"] == "end-to-end"]
-    assert end["word"] == "whole"
+    assert end["verdict"] == "whole"
     assert result["end_to_end"]["unread"] == 0
     assert [one["cell"] for one in result["cells"]] == ["healthy", "java"]
     assert "cell gone is left out: broker-gone: no faults are injected" in output
@@ -233,7 +233,7 @@ def test_a_lost_executor_costs_a_block_and_not_the_run(place: Place) -> None:
     (note,) = [note for note in result["notes"] if "is repeated" in note]
     assert re.fullmatch(r"load healthy-001-\d+\.1 is repeated: the load failed: ExecutorLostFailure .*137", note)
     (end,) = [row for row in result["verdicts"] if row["about"] == "end-to-end"]
-    assert end["word"] == "whole"
+    assert end["verdict"] == "whole"
     # a third executor has replaced the lost one
     assert len(result["hosts"]) == 3
     kept = {path.name for path in out.glob("run/raw/healthy/*") if not path.name.startswith("warmup")}

@@ -42,7 +42,7 @@ def test_acks_after_an_isr_shrink_are_separated_from_in_flight_records(tmp_path:
     empty = {"kinds": {kind: {"count": 0, "examples": []} for kind in record_check.KINDS}, "acked": 1}
     whole = {"end_to_end": empty, "cells": [], "outage": found, "manifest": {"scenario": own}}
     (reason,) = exit_reasons.run_reasons(whole)
-    assert reason.word == "failed"
+    assert reason.verdict == "failed"
     assert reason.text.startswith(f"Acknowledged {topic['acked_without_rack']} records without rack b ")
     topic["acked_without_rack"] = 0
     assert exit_reasons.run_reasons(whole) == []

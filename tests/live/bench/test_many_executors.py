@@ -100,7 +100,7 @@ def test_every_record_is_accounted_for_and_the_lost_executor_cost_a_block(run: t
     (note,) = [note for note in result["notes"] if "is repeated" in note]
     assert re.fullmatch(r"load wide-001-\d+\.1 is repeated: the load failed: ExecutorLostFailure .*137", note)
     (end,) = [row for row in result["verdicts"] if row["about"] == "end-to-end"]
-    assert end["word"] == "whole"
+    assert end["verdict"] == "whole"
     assert result["end_to_end"]["unread"] == 0
     # the warm-up, and blocks of three arms, each with an opening of 0.2 s and two pieces of 0.6 s
     acked = sum(row["acked"] for row in result["hosts"])

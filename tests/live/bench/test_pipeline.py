@@ -153,10 +153,10 @@ def test_warm_up_is_shown_and_does_not_count(outcome: dict[str, Any]) -> None:
 
 
 def test_equal_arms_are_equivalent_and_the_slower_one_slower(outcome: dict[str, Any]) -> None:
-    words = {(row["arm"], row["at"]): row for row in outcome["latency"]["comparisons"]}
-    assert words["A'", "p50"]["word"] == words["A'", "p99"]["word"] == "equivalent"
-    assert words["B", "p50"]["word"] == words["B", "p99"]["word"] == "slower"
-    assert words["B", "p50"]["ratio"]["point"] == pytest.approx(SLOWER, rel=0.01)
+    comparisons = {(row["arm"], row["at"]): row for row in outcome["latency"]["comparisons"]}
+    assert comparisons["A'", "p50"]["verdict"] == comparisons["A'", "p99"]["verdict"] == "equivalent"
+    assert comparisons["B", "p50"]["verdict"] == comparisons["B", "p99"]["verdict"] == "slower"
+    assert comparisons["B", "p50"]["ratio"]["point"] == pytest.approx(SLOWER, rel=0.01)
 
 
 def compared(rounds: list[dict[str, Any]], summary: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -173,11 +173,11 @@ def test_an_unacknowledged_record_or_a_missing_block_is_undecided(outcome: dict[
     summary = {arm["arm"]: arm for arm in latency["arms"]}
     lossy = summary | {"B": summary["B"] | {"acked": summary["B"]["acked"] - 1}}
     rows = compared(latency["rounds"], lossy)
-    assert (rows["B"]["word"], rows["B"]["reason"]) == ("undecided", "not acknowledged")
-    assert rows["A'"]["word"] == "equivalent"
+    assert (rows["B"]["verdict"], rows["B"]["reason"]) == ("undecided", "not acknowledged")
+    assert rows["A'"]["verdict"] == "equivalent"
     fewer = [row for row in latency["rounds"] if (row["block"], row["arm"]) != (2, "B")]
     missing = compared(fewer, summary)
-    assert (missing["B"]["word"], missing["B"]["reason"], missing["B"]["ratio"]) == ("undecided", "missing", None)
+    assert (missing["B"]["verdict"], missing["B"]["reason"], missing["B"]["ratio"]) == ("undecided", "missing", None)
 
 
 def test_the_outage_is_decided_topic_by_topic(outcome: dict[str, Any]) -> None:
@@ -251,16 +251,16 @@ def test_an_ack_despite_the_gate_is_in_the_verdict(result: dict[str, Any]) -> No
     leaky["outage"]["topics"][2]["acked_without_rack"] = 5
     verdict = verdicts.outage_verdicts(leaky["outage"])[2]
     # behaviour in the settled part of the outage that fails the run
-    assert verdict["word"] == "was refused"
+    assert verdict["verdict"] == "was refused"
     assert "5 records that waited when the rack left the ISR were acknowledged" in verdict["text"]
     (reason,) = exit_reasons.run_reasons(leaky)
-    assert (reason.word, reason.subject) == ("failed", "rack b unavailable: RF=3, M=2, R=2 (rf3-m2r2)")
+    assert (reason.verdict, reason.subject) == ("failed", "rack b unavailable: RF=3, M=2, R=2 (rf3-m2r2)")
 
 
 def test_a_failed_control_is_named_as_the_reason(result: dict[str, Any]) -> None:
     changed = json.loads(json.dumps(result["cells"][0]))
     for row in changed["comparisons"]:
-        row["word"], row["reason"] = "undecided", "noise" if row["is_control"] else "control"
+        row["verdict"], row["reason"] = "undecided", "noise" if row["is_control"] else "control"
     texts = [row["text"] for row in verdicts.latency_verdicts(changed)]
     assert all("Undecided: the control failed" in text for text in texts)
     assert not any("Smallest detectable ratio" in text for text in texts)
@@ -314,7 +314,7 @@ def several(result: dict[str, Any]) -> dict[str, Any]:
             arm["percentiles_ms"] = arm["client_percentiles_ms"] = dict.fromkeys(arm["percentiles_ms"])
     second["rounds"] = [row for row in second["rounds"] if row["arm"] == "B"]
     for row in second["comparisons"]:
-        row |= {"word": "undecided", "reason": "refused", "refused": ["A"], "ratio": None, "mean_ratio": None}
+        row |= {"verdict": "undecided", "reason": "refused", "refused": ["A"], "ratio": None, "mean_ratio": None}
         row |= dict.fromkeys(("detectable_ratio", "blocks_needed", "p_equivalent", "p_different"))
     whole["cells"].append(second)
     whole["outage"] = None

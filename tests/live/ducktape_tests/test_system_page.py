@@ -218,10 +218,11 @@ def run_of(run_dir: Path) -> dict[str, Any]:
     files.write_json(session / "report.json", {"results": [row]})
     files.write_json(session.parent.parent / "ended.json", {"status": 1, "seconds": 91.0, "why": ""})
     run = {
-        "schema": results.SCHEMA, "started": "2026-01-01T00:00:00+0000", "words": ["system"], "seed": 1290, "jobs": 2,
+        "schema": results.SCHEMA, "started": "2026-01-01T00:00:00+0000", "selections": ["system"],
+        "seed": 1290, "jobs": 2,
         "settings": {}, "command": "rackgate system run system --seed 1290 --jobs 2", "options": "--seed 1290",
         "cluster_file": "", "versions": {"kafka": "4.3.1"}, "machine": {"kernel": "6.1", "cpus": 2}, "took_s": 95.0,
-        "bar_min": 40,
+        "target_min": 40,
         "tests": [asdict(one) for one in tests],
     }  # fmt: skip
     files.write_json(run_dir / "run.json", run)

@@ -22,7 +22,7 @@ def test_alloy_finds_an_instance_and_its_pictures_are_drawn(tmp_path: Path) -> N
     summary = json.loads(done.output)
     (command,) = summary["commands"]
     assert command["found"] is True
-    assert (summary["bar"], summary["bar_s"]) == ("unknown", TARGET_S)
+    assert (summary["target"], summary["target_s"]) == ("unknown", TARGET_S)
     states = instance.read(tmp_path / "NotAttempted" / "NotAttempted-solution-0.xml")
     # a raised R that no broker has reported to have applied yet
     assert states[1].atoms("Behind") == states[1].atoms("Broker")

@@ -143,7 +143,7 @@ def behaviour_with(**changes: Any) -> str:
         "probe_acked": 50,
         "probe_refused": 0,
         "fewest_racks": 2,
-        "went_on_share": 0.95,
+        "accepting_share": 0.95,
     }
     return behaviour(**(facts | changes))
 

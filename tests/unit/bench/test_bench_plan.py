@@ -80,14 +80,14 @@ def test_the_question_plan_has_the_required_arms_and_cell(tmp_path: Path) -> Non
     }
     # The hypotheses are part of the run's conditions, so they cannot change after the measurement.
     assert plan.as_json()["cells"][0]["question"]["hypotheses"][1]["ratio"] == (0.95, 1.05)
-    assert plan.bar_min == 6
+    assert plan.target_min == 6
     assert lab_run.estimate_s(RunStore(tmp_path), plan) < 370  # including the start of its lab
     # A target applies only to the unchanged plan.
-    assert scenarios.load("question", place=plan.topology).bar_min == 6
-    assert scenarios.load("question", place="az3-load").bar_min is None
-    assert scenarios.load("tail").bar_min is None
+    assert scenarios.load("question", place=plan.topology).target_min == 6
+    assert scenarios.load("question", place="az3-load").target_min is None
+    assert scenarios.load("tail").target_min is None
     four_tasks = scenarios.load("question", tasks=4)
-    assert (four_tasks.tasks, four_tasks.cells[0].scenario.tasks, four_tasks.bar_min) == (4, 4, None)
+    assert (four_tasks.tasks, four_tasks.cells[0].scenario.tasks, four_tasks.target_min) == (4, 4, None)
 
 
 @pytest.mark.parametrize("name", ["question", "full", "existing", "tail"])
@@ -101,7 +101,7 @@ def test_every_cell_has_the_positive_control(name: str) -> None:
 def test_the_full_plan_has_the_required_cells_and_meets_its_target(tmp_path: Path) -> None:
     full = scenarios.load("full")
     assert len(full.cells) == 12
-    assert full.bar_min == 100
+    assert full.target_min == 100
     settings = [cell.setting for cell in full.cells]
     assert {setting.state for setting in settings} == set(STATES) - {"third-far"}
     assert {setting.link for setting in settings} == {"none", "az", "far"}
@@ -381,7 +381,7 @@ def test_rate_and_partitions_replace_those_of_every_cell() -> None:
     assert plan.as_json()["cells"][0] | {"rate_per_s": 10_000, "partitions": 64} == plan.as_json()["cells"][0]
     full = scenarios.load("tail", rate_per_s=1)
     assert {(one.setting.rate_per_s, one.setting.load_percent) for one in full.cells} == {(1, None)}
-    assert full.bar_min is None
+    assert full.target_min is None
     # the plan, and with it the conditions of a run, are those of earlier versions without the options
     assert "partitions" not in scenarios.load("existing").as_json()["cells"][0]
     assert scenarios.load("existing", partitions=1).as_json() == scenarios.load("existing").as_json()

@@ -151,9 +151,9 @@ def test_differences_of_conditions_are_named_by_their_path() -> None:
 def test_a_time_target_is_not_a_condition_for_keeping_blocks(tmp_path: Path) -> None:
     store, _ = begin_run(tmp_path)
     keep_block(store, "healthy", 0)
-    assert FULL.bar_min is not None
-    assert "bar_min" not in json.dumps(FULL.as_json())
-    second, resumed = begin_run(tmp_path, dataclasses.replace(FULL, bar_min=1.0))
+    assert FULL.target_min is not None
+    assert "target_min" not in json.dumps(FULL.as_json())
+    second, resumed = begin_run(tmp_path, dataclasses.replace(FULL, target_min=1.0))
     assert resumed
     assert sorted(second.kept("healthy")) == [0]
 
@@ -181,7 +181,7 @@ def test_a_run_records_its_start_and_that_it_was_resumed(tmp_path: Path) -> None
 def test_the_time_target_includes_the_report_and_does_not_change_the_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool, minutes: float | None, target_text: str | None
 ) -> None:
-    plan = dataclasses.replace(FULL, bar_min=minutes)
+    plan = dataclasses.replace(FULL, target_min=minutes)
     store, _ = begin_run(tmp_path / "run", plan)
     if interrupted:
         begin_run(tmp_path / "run", plan)

@@ -220,7 +220,7 @@ def test_an_arm_that_acknowledges_where_refusal_is_expected_fails_the_run(this: 
         seen = this.store.cell(cell.id)
         arms = [{"arm": arm.id, "label": arm.label, "refused": False, "acked": 1} for arm in cell.scenario.latency_arms]
         found = {"cell": cell.id, "findings": seen[-1], "refusals": run_result.refusals_by_lab(seen), "arms": arms}
-        reasons = [(reason.word, reason.subject) for reason in exit_reasons._of_cell(found)]
+        reasons = [(reason.verdict, reason.subject) for reason in exit_reasons._of_cell(found)]
         assert reasons == ([] if exception else [("failed", "cell isr-2-in-1: M=2, R=2")])
 
 

@@ -66,7 +66,8 @@ def simulate(
 
 
 def verdicts_by_arm(run: list[CellMeasurements]) -> list[dict[str, tuple[str, str]]]:
-    return [{row["arm"]: (row["word"], row["reason"]) for row in rows if row["at"] == "p50"} for rows in compare(run)]
+    by_cell = ([row for row in rows if row["at"] == "p50"] for rows in compare(run))
+    return [{row["arm"]: (row["verdict"], row["reason"]) for row in rows} for rows in by_cell]
 
 
 def test_each_cell_has_its_own_verdicts_and_a_failed_control_voids_only_its_cell() -> None:
@@ -94,8 +95,8 @@ def test_a_cell_whose_usual_baseline_rejects_uses_its_own() -> None:
     (rows,) = compare([dataclasses.replace(complete, summary={**complete.summary, "A": refused})])
     by_arm = {row["arm"]: row for row in rows if row["at"] == "p50"}
     assert {row["against"] for row in rows} == {"C"}
-    assert (by_arm["B"]["word"], by_arm["C'"]["word"]) == ("equivalent", "equivalent")
-    assert (by_arm["A"]["word"], by_arm["A"]["reason"], by_arm["A"]["refused"]) == ("undecided", "refused", ["A"])
+    assert (by_arm["B"]["verdict"], by_arm["C'"]["verdict"]) == ("equivalent", "equivalent")
+    assert (by_arm["A"]["verdict"], by_arm["A"]["reason"], by_arm["A"]["refused"]) == ("undecided", "refused", ["A"])
     assert by_arm["A"]["ratio"] is None
 
 
@@ -123,7 +124,7 @@ def test_a_quantile_that_is_not_judged_has_no_verdict_and_is_not_in_the_family()
     assert comparisons.family_size([one, two]) == 4
     assert comparisons.family_size([one, p50_only]) == 3
     rows = compare([measurements(one, 1.4), measurements(p50_only, 1.4, seed=2)])[1]
-    by_key = {(row["arm"], row["at"]): (row["word"], row["reason"]) for row in rows}
+    by_key = {(row["arm"], row["at"]): (row["verdict"], row["reason"]) for row in rows}
     assert by_key["B", "p50"] == ("slower", "decided")
     assert by_key["B", "p99"] == ("undecided", "not judged")
     assert by_key["A'", "p99"] == ("equivalent", "decided")
@@ -134,7 +135,7 @@ def test_too_few_blocks_give_a_ratio_without_a_verdict() -> None:
     few = dataclasses.replace(TAIL, latency=dataclasses.replace(TAIL.latency, blocks=10))
     (rows,) = compare([measurements(dataclasses.replace(cells(1)[0], scenario=few), 1.5)])
     row = next(row for row in rows if row["arm"] == "B")
-    assert (row["word"], row["reason"]) == ("undecided", "few blocks")
+    assert (row["verdict"], row["reason"]) == ("undecided", "few blocks")
     assert row["ratio"]["point"] == pytest.approx(1.5, rel=0.1)
 
 
@@ -170,7 +171,7 @@ def test_the_positive_control_must_be_complete_and_faster_at_the_same_quantile()
     )
     slow = [{**row, "p50_ms": 3.0} if row["arm"] == "P" else row for row in complete.rounds]
     (rows,) = compare([dataclasses.replace(complete, rounds=slow)])
-    by_key = {row["at"]: (row["word"], row["reason"]) for row in rows if row["arm"] == "B"}
+    by_key = {row["at"]: (row["verdict"], row["reason"]) for row in rows if row["arm"] == "B"}
     assert by_key == {"p50": ("undecided", "positive control"), "p99": ("equivalent", "decided")}
     verdict = next(row for row in verdicts.latency_verdicts(numbers(rows)) if row["subject"] == "B against A, p50")
     assert "the positive control, P, is equivalent, ratio" in verdict["text"]
@@ -196,7 +197,7 @@ def test_without_a_complete_control_there_is_no_baseline() -> None:
     complete = measurements(cells(1)[0], 1.0)
     without_block = [row for row in complete.rounds if (row["arm"], row["block"]) != ("A'", 3)]
     (rows,) = compare([dataclasses.replace(complete, rounds=without_block)])
-    by_key = {row["arm"]: (row["word"], row["reason"], row["ratio"]) for row in rows if row["at"] == "p50"}
+    by_key = {row["arm"]: (row["verdict"], row["reason"], row["ratio"]) for row in rows if row["at"] == "p50"}
     assert by_key["A'"] == ("undecided", "missing", None)
     assert by_key["B"] == by_key["P"] == ("undecided", "control", None)
     texts = {verdict["text"] for verdict in verdicts.latency_verdicts(numbers(rows))}
@@ -212,11 +213,11 @@ def test_a_difference_beyond_the_margin_is_not_equivalent() -> None:
         next(row for row in cell_rows if (row["arm"], row["at"]) == ("B", "p50")) for cell_rows in (rows, far_rows)
     )
     # The same ratio is a difference of 0.06 ms and of 1.2 ms.
-    assert (small["word"], small["margin_ms"]) == ("equivalent", 1.0)
+    assert (small["verdict"], small["margin_ms"]) == ("equivalent", 1.0)
     assert small["difference_ms"]["point"] == pytest.approx(0.06, abs=0.03)
     assert large["ratio"] == pytest.approx(small["ratio"])
     assert large["difference_ms"]["high"] > 1.0
-    assert large["word"] == "slower"
+    assert large["verdict"] == "slower"
     assert large["blocks_needed"] > small["blocks_needed"]
 
 
@@ -224,7 +225,7 @@ def test_a_difference_beyond_the_margin_is_not_equivalent() -> None:
 def test_a_percentile_needs_ten_records_above_it_in_every_block(records: int, enough: bool) -> None:
     (cell,) = cells(1)
     (rows,) = compare([measurements(cell, 1.4, records=records)])
-    by_key = {(row["arm"], row["at"]): (row["word"], row["reason"]) for row in rows}
+    by_key = {(row["arm"], row["at"]): (row["verdict"], row["reason"]) for row in rows}
     assert by_key["B", "p50"] == ("slower", "decided")
     assert by_key["B", "p99"] == (("slower", "decided") if enough else ("undecided", "few records"))
     assert by_key["A'", "p99"][1] == ("decided" if enough else "few records")
@@ -233,7 +234,7 @@ def test_a_percentile_needs_ten_records_above_it_in_every_block(records: int, en
 def test_an_undecided_verdict_has_the_number_of_blocks_needed() -> None:
     (rows,) = compare([measurements(cells(1)[0], 1.0, noise=0.15)])
     row = next(row for row in rows if row["arm"] == "A'")
-    assert (row["word"], row["reason"]) == ("undecided", "noise")
+    assert (row["verdict"], row["reason"]) == ("undecided", "noise")
     assert row["blocks_needed"] > TAIL.latency.blocks
 
 

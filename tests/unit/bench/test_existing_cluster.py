@@ -77,7 +77,7 @@ def test_the_plan_uses_the_cluster_s_brokers_and_keeps_cells_without_faults() ->
 def test_an_outage_of_the_plan_is_left_out_and_reported() -> None:
     plan = dataclasses.replace(healthy_with_outage(), tasks=7)
     made, notes = fit_plan(plan, seen(FIVE), dataclasses.replace(ASKED, replicas=(2, 4, 5)))
-    assert (made.outage, made.bar_min) == (None, None)
+    assert (made.outage, made.target_min) == (None, None)
     assert (made.tasks, made.cells[0].replicas, made.cells[0].scenario.tasks) == (7, (2, 4, 5), 7)
     (note,) = notes
     assert note.startswith("tail: the outage is left out")

@@ -86,19 +86,19 @@ def precise_effect(ratio: float, error: float = 0.001, difference_ms: float = 0.
 )
 def test_the_verdict_of_a_single_comparison(measured: Effect | None, verdict: str) -> None:
     (decision,) = inference.decide([measured], [(0.05, 1.0)], RULES)
-    assert decision.word == verdict
+    assert decision.verdict == verdict
     if measured is not None:
         assert inference.control_verdict(measured, 0.05, 1.0, RULES) == verdict
 
 
 def test_a_verdict_depends_on_the_number_of_planned_comparisons() -> None:
     barely_equivalent, limits = precise_effect(1.0, math.log(1.05) / 2.6), (0.05, 1.0)
-    assert inference.decide([barely_equivalent], [limits], RULES)[0].word == "equivalent"
+    assert inference.decide([barely_equivalent], [limits], RULES)[0].verdict == "equivalent"
     of_family = inference.decide([barely_equivalent, *[None] * 47], [limits] * 48, RULES)
-    assert of_family[0].word == "undecided"
+    assert of_family[0].verdict == "undecided"
     # If all others are decided, Holm's procedure tests the last comparison at the level of a single one.
     decided = inference.decide([barely_equivalent, *[precise_effect(1.0)] * 47], [limits] * 48, RULES)
-    assert {decision.word for decision in decided} == {"equivalent"}
+    assert {decision.verdict for decision in decided} == {"equivalent"}
 
 
 def test_equal_blocks_have_no_variance_and_invalid_blocks_are_an_error() -> None:
@@ -144,14 +144,14 @@ def test_equivalence_needs_the_mean_of_all_blocks_too() -> None:
         log_ratios[random.choice(BLOCKS, BLOCKS // 10, replace=False)] += math.log(3)
         slow_blocks = effect(log_ratios)
         assert slow_blocks.interval(0.0125).inside(1 / 1.05, 1.05)
-        verdicts.append(inference.decide([slow_blocks], [(0.05, WIDE_MS)], RULES)[0].word)
+        verdicts.append(inference.decide([slow_blocks], [(0.05, WIDE_MS)], RULES)[0].verdict)
     assert "equivalent" not in verdicts
     # The same applies if the mean of all blocks is in the band, but not significantly.
     one_slow_block = np.r_[np.zeros(BLOCKS - 1), math.log(2)] + random.normal(0, 0.02, BLOCKS)
     assert abs(one_slow_block.mean()) < math.log(1.05)
-    assert inference.decide([effect(one_slow_block)], [(0.05, WIDE_MS)], RULES)[0].word == "undecided"
+    assert inference.decide([effect(one_slow_block)], [(0.05, WIDE_MS)], RULES)[0].verdict == "undecided"
     quiet = effect(random.normal(0, 0.02, BLOCKS))
-    assert inference.decide([quiet], [(0.05, WIDE_MS)], RULES)[0].word == "equivalent"
+    assert inference.decide([quiet], [(0.05, WIDE_MS)], RULES)[0].verdict == "equivalent"
 
 
 def binned(latencies_ms: Floats) -> BlockCounts:
@@ -304,7 +304,7 @@ def test_a_run_has_a_wrong_verdict_with_at_most_the_error_rate(
     for _ in range(runs):
         effects = [cell_effect for _ in range(3) for cell_effect in simulate(random, model, truth=truth, candidates=2)]
         decisions = inference.decide(effects, [(0.05, WIDE_MS)] * len(effects), RULES)
-        wrong_runs += any(decision.word in wrong for decision in decisions)
+        wrong_runs += any(decision.verdict in wrong for decision in decisions)
     assert wrong_runs / runs <= max_share(RULES.alpha, runs)
 
 
@@ -322,7 +322,7 @@ def test_arms_on_the_edge_of_band_or_margin_are_seldom_equivalent(
     for _ in range(runs):
         noise = np.exp(random.normal(0, 0.01, (3, BLOCKS))) * base_ms
         edge = inference.block_effect(noise[0] * math.exp(truth), noise[1:], RULES)
-        verdicts.append(inference.decide([edge], [(0.05, margin_ms)], RULES)[0].word)
+        verdicts.append(inference.decide([edge], [(0.05, margin_ms)], RULES)[0].verdict)
     assert verdicts.count("equivalent") / runs <= max_share(RULES.alpha / 2, runs)
 
 

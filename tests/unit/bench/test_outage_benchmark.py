@@ -226,12 +226,13 @@ def test_losses_of_a_destroyed_rack_are_counted_or_unknown(
 
 
 def test_the_verdicts_cover_behaviour_and_losses_of_each_arm() -> None:
-    verdict_texts = {(row["subject"], row["word"]): row["text"] for row in result()["verdicts"]}
+    verdict_texts = {(row["subject"], row["verdict"]): row["text"] for row in result()["verdicts"]}
     assert verdict_texts["M=2, R=2, a,b,c, rack b cut off", "went on"] == (
         "In 1 of 1 outages; M=3, R=1 was refused in 1 of 1; M=2, R=1 went on in 1 of 1."
     )
     assert ("M=2, R=2, a,a,b, rack b killed", "unknown") in verdict_texts
-    destroyed = {word for subject, word in verdict_texts if "rack a destroyed while rack b was cut off" in subject}
+    state = "rack a destroyed while rack b was cut off"
+    destroyed = {verdict for subject, verdict in verdict_texts if state in subject}
     assert destroyed == {"whole", "lost"}
     assert "900 of 900 acknowledged records are lost." in verdict_texts.values()
 
@@ -262,8 +263,8 @@ def objections(data: dict[str, Any]) -> list[tuple[str, str]]:
     """Return verdict and subject of each objection to a result, in the order of its report."""
     reasons = exit_reasons.outage_reasons(data)
     concluded = exit_reasons.conclude(reasons, [])
-    assert concluded["exit_status"] == min((exit_reasons.STATUSES[reason.word] for reason in reasons), default=0)
-    return [(row["word"], row["subject"]) for row in concluded["verdicts"]]
+    assert concluded["exit_status"] == min((exit_reasons.STATUSES[reason.verdict] for reason in reasons), default=0)
+    return [(row["verdict"], row["subject"]) for row in concluded["verdicts"]]
 
 
 def valid_result() -> dict[str, Any]:
@@ -353,7 +354,7 @@ def test_a_topic_that_never_acknowledges_after_the_heal_is_an_objection(
     changes = changes | {"probe": topic["probe"] | {"acked_after_heal": 0} | changes.get("probe", {})}
     topic |= {"first_ack_after_heal_s": None, "back_after_s": 4.0, "isr": [*topic["isr"], *isr], **changes}
     (reason,) = exit_reasons.outage_reasons(data)
-    assert (reason.word, reason.text.startswith("Nothing was acknowledged after the heal")) == (verdict, True)
+    assert (reason.verdict, reason.text.startswith("Nothing was acknowledged after the heal")) == (verdict, True)
     assert text in reason.text
 
 
@@ -361,11 +362,11 @@ def test_acks_of_the_probe_count_and_a_changing_isr_is_unknown() -> None:
     data = valid_result()
     topic = data["labs"][0]["outages"][0]["numbers"]["topics"][1]
     topic["probe"] |= {"settled_acked": 1}
-    assert [word for word, _ in objections(data)] == ["failed"]
+    assert [verdict for verdict, _ in objections(data)] == ["failed"]
     topic["isr"].append(FULL_ISR)
-    assert [word for word, _ in objections(data)] == ["unknown"]
+    assert [verdict for verdict, _ in objections(data)] == ["unknown"]
     topic["isr"][-1] = FULL_ISR | {"at_s": 27.0}  # after the heal
-    assert [word for word, _ in objections(data)] == ["failed"]
+    assert [verdict for verdict, _ in objections(data)] == ["failed"]
 
 
 @pytest.mark.parametrize(
@@ -389,7 +390,7 @@ def test_losses_of_a_destroyed_rack_are_judged(
     destruction_result["fault"] = method
     destruction_result["topics"][0] |= {"lost": lost, "unknown": unknown}
     destruction_result["topics"][1] |= {"lost": lost_without_r}
-    assert [word for word, _ in objections(data)] == ([verdict] if verdict else [])
+    assert [verdict for verdict, _ in objections(data)] == ([verdict] if verdict else [])
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -411,7 +412,7 @@ def test_bench_outages_exits_with_the_status_and_prints_the_reason_first(
     reason = "a,a,b: M=2, R=2: FAILED. 7 of 400 acknowledged records are lost, contrary to R."
     if as_json:
         output = json.loads(invocation.stdout)
-        assert (output["exit_status"], output["verdicts"][0]["word"] == "failed") == (status, bool(status))
+        assert (output["exit_status"], output["verdicts"][0]["verdict"] == "failed") == (status, bool(status))
     else:
         assert (reason in invocation.stdout.splitlines()[0]) is bool(status)
     page = (tmp_path / "index.html").read_text(encoding="utf-8")

@@ -33,7 +33,7 @@ def interval(low: float, high: float) -> dict[str, float]:
     return {"low": low, "point": (low + high) / 2, "high": high}
 
 
-def comparison(arm: str, ratio: dict[str, float] | None, word: str, reason: str = "decided") -> dict[str, Any]:
+def comparison(arm: str, ratio: dict[str, float] | None, verdict: str, reason: str = "decided") -> dict[str, Any]:
     return {
         "arm": arm,
         "against": "A",
@@ -41,7 +41,7 @@ def comparison(arm: str, ratio: dict[str, float] | None, word: str, reason: str 
         "ratio": ratio,
         "error": 0.01,
         "freedom": 8,
-        "word": word,
+        "verdict": verdict,
         "reason": reason,
     }
 
@@ -111,11 +111,11 @@ def test_an_interval_outside_a_range_rejects_its_hypothesis(
         )
 
 
-@pytest.mark.parametrize("word", ["equivalent", "undecided", "slower"])
-def test_without_a_faster_positive_control_nothing_is_rejected(word: str) -> None:
-    cell = cell_numbers(interval(0.98, 1.02), positive=word)
+@pytest.mark.parametrize("verdict", ["equivalent", "undecided", "slower"])
+def test_without_a_faster_positive_control_nothing_is_rejected(verdict: str) -> None:
+    cell = cell_numbers(interval(0.98, 1.02), positive=verdict)
     assert (answer(cell)["answer"], rejected(cell)) == (None, set())
-    assert answer(cell)["missing"] == f"the positive control is {word}, so the cell would not show a difference"
+    assert answer(cell)["missing"] == f"the positive control is {verdict}, so the cell would not show a difference"
 
 
 def test_a_plan_without_a_positive_control_has_no_answer() -> None:
@@ -182,7 +182,7 @@ def test_round_trips_between_racks_are_measured_between_brokers() -> None:
 def test_the_verdict_text_has_the_answer_predictions_and_measured_ratio() -> None:
     cell = cell_numbers(interval(0.98, 1.02))
     verdict = verdicts.question_verdict(cell | {"answer": answer(cell)})
-    assert (verdict["about"], verdict["word"]) == ("question", "answered")
+    assert (verdict["about"], verdict["verdict"]) == ("question", "answered")
     assert verdict["subject"] == "With acks=all, does a leader wait for M replicas or for the whole ISR?"
     assert verdict["text"].startswith(
         "A leader waits for the whole ISR. Predicted ratio of the medians, M=2, R=2 over "
@@ -196,7 +196,7 @@ def test_the_verdict_text_has_the_answer_predictions_and_measured_ratio() -> Non
 
     undecided = cell_numbers(interval(0.98, 1.02), positive="equivalent")
     verdict = verdicts.question_verdict(undecided | {"answer": answer(undecided)})
-    assert verdict["word"] == "undecided"
+    assert verdict["verdict"] == "undecided"
     assert verdict["text"].startswith("Undecided: the positive control is equivalent, so ")
 
     missing = cell_numbers(None, reason="missing")

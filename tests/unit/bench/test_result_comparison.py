@@ -36,7 +36,7 @@ def comparison(log_ratios: Any, arm: str = "B", at: str = "p50", **changes: Any)
     estimate = effect(log_ratios)
     interval = estimate.interval(0.025)
     row = {
-        "arm": arm, "against": "A", "at": at, "is_control": False, "word": "undecided", "reason": "noise",
+        "arm": arm, "against": "A", "at": at, "is_control": False, "verdict": "undecided", "reason": "noise",
         "refused": [], "error": estimate.log_ratio.error, "freedom": estimate.log_ratio.freedom, "band": BAND,
         "mean_ratio": math.exp(estimate.ratios[-1].point),
         "ratio": {"low": interval.low, "point": interval.point, "high": interval.high},
@@ -47,7 +47,7 @@ def comparison(log_ratios: Any, arm: str = "B", at: str = "p50", **changes: Any)
 def control(log_ratios: Any, **changes: Any) -> dict[str, Any]:
     row = comparison(log_ratios, arm="A'", is_control=True)
     verdict = inference.control_verdict(effect(log_ratios), BAND, 1.0, RULES)
-    return row | {"word": verdict, "reason": "decided" if verdict != "undecided" else "noise"} | changes
+    return row | {"verdict": verdict, "reason": "decided" if verdict != "undecided" else "noise"} | changes
 
 
 def result(
@@ -156,7 +156,7 @@ def test_a_failed_control_makes_the_comparison_unknown() -> None:
 
     no_control = single_cell(1.0)
     del no_control["cells"][0]["comparisons"][1]
-    undecided: dict[str, Any] = {"word": "undecided", "reason": "noise"}
+    undecided: dict[str, Any] = {"verdict": "undecided", "reason": "noise"}
     assert result_comparison.compare_results(single_cell(1.0), single_cell(1.3))["verdict"] == "differs"
     assert result_comparison.compare_results(single_cell(1.0), single_cell(1.0))["verdict"] == "alike"
     for a, b in (

@@ -25,19 +25,19 @@ def test_each_verdict_is_counted_with_its_cells(result: dict[str, Any]) -> None:
     assert verdict_counts.count_verdicts(result) == [
         {
             "subject": "M=2, R=2 against M=3, p50",
-            "word": "slower in 1 cell, no latency in 1",
+            "verdict": "slower in 1 cell, no latency in 1",
             "text": "Slower: healthy. No latency: isr-2-in-2 (M=3 refuses).",
             "mark": "slower",
         },
         {
             "subject": "M=2 against M=3, p50",
-            "word": "equivalent in 1 cell, no latency in 1",
+            "verdict": "equivalent in 1 cell, no latency in 1",
             "text": "Equivalent: healthy. No latency: isr-2-in-2 (M=3 refuses).",
             "mark": "equivalent",
         },
         {
             "subject": "acks=1 (positive control) against M=3, p50",
-            "word": "faster in 1 cell, no latency in 1",
+            "verdict": "faster in 1 cell, no latency in 1",
             "text": "Faster: healthy. No latency: isr-2-in-2 (M=3 refuses).",
             "mark": "faster",
         },
@@ -51,12 +51,12 @@ def test_each_verdict_is_counted_with_its_cells(result: dict[str, Any]) -> None:
 
 def test_undecided_verdicts_are_counted_with_their_reason(result: dict[str, Any]) -> None:
     for row in result["cells"][1]["comparisons"]:
-        row["reason"], row["word"] = "noise", "undecided"
+        row["reason"], row["verdict"] = "noise", "undecided"
     first, second, _ = verdict_counts.count_verdicts(result)
-    assert first["word"] == "slower in 1 cell, undecided in 1"
+    assert first["verdict"] == "slower in 1 cell, undecided in 1"
     assert first["text"] == "Slower: healthy. Undecided: isr-2-in-2 (noise)."
     assert first["mark"] == "slower", "a difference in any cell determines the mark"
-    assert (second["word"], second["mark"]) == ("equivalent in 1 cell, undecided in 1", "mixed")
+    assert (second["verdict"], second["mark"]) == ("equivalent in 1 cell, undecided in 1", "mixed")
 
 
 def test_verdicts_of_a_single_cell_are_not_counted(result: dict[str, Any]) -> None:
@@ -70,7 +70,7 @@ def test_a_page_of_several_cells_begins_with_the_counts(result: dict[str, Any], 
     summary = page[page.index('<ul class="verdicts">') : page.index("</ul>")]
     others = [row for row in result["verdicts"] if row["about"] != "latency"]
     assert summary.count("<li") == len(others) + 3
-    assert '<li class="slower"><b class="word">slower in 1 cell, no latency in 1</b>' in summary
+    assert '<li class="slower"><b class="verdict">slower in 1 cell, no latency in 1</b>' in summary
     rest = page[page.index("</ul>") :]
     subjects = [row["subject"] for row in result["verdicts"] if row["about"] == "latency"]
     assert len(subjects) == 6

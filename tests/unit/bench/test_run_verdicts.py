@@ -45,18 +45,18 @@ def conclude(result: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
 def objections(result: dict[str, Any]) -> tuple[int, list[tuple[str, str]]]:
     """Return the exit status, and verdict and subject of each row that explains it."""
     status, rows = conclude(result)
-    return status, [(row["word"], row["subject"]) for row in rows]
+    return status, [(row["verdict"], row["subject"]) for row in rows]
 
 
 def test_a_valid_result_and_the_committed_one_have_no_objection(result: dict[str, Any]) -> None:
     assert conclude(result) == (0, [])
-    assert {row["word"] for row in result["verdicts"]} & {"slower", "undecided"}
+    assert {row["verdict"] for row in result["verdicts"]} & {"slower", "undecided"}
     committed = json.loads((paths.REPO / "kip" / "evidence" / "bench" / "results.json").read_text(encoding="utf-8"))
     assert conclude(committed) == (0, [])
 
 
 def test_latency_verdicts_by_earlier_rules_are_kept(result: dict[str, Any]) -> None:
-    kept = {"about": "latency", "word": "equivalent", "subject": "B against A, p50", "text": "By earlier rules."}
+    kept = {"about": "latency", "verdict": "equivalent", "subject": "B against A, p50", "text": "By earlier rules."}
     sentences = verdicts.sentences({**result, "schema": verdicts.FIRST_SCHEMA - 1, "verdicts": [kept]})
     assert [sentence for sentence in sentences if sentence["about"] == "latency"] == [kept]
 
@@ -65,7 +65,7 @@ def test_latency_verdicts_by_earlier_rules_are_kept(result: dict[str, Any]) -> N
 def test_a_lost_or_misplaced_record_is_a_failure(result: dict[str, Any], kind: str) -> None:
     result["end_to_end"]["kinds"][kind] = {"count": 2, "examples": ["t: r/l/A/7", "t: r/l/A/8"]}
     status, (row,) = conclude(result)
-    assert (status, row["word"], row["subject"]) == (1, "failed", "records read back")
+    assert (status, row["verdict"], row["subject"]) == (1, "failed", "records read back")
     assert row["text"].startswith(f"2 {record_check.KIND_LABELS[kind]} of 9,000 ")
     assert "t: r/l/A/7" in row["text"]
     assert ("librdkafka 4953" in row["text"]) is (kind == "duplicated")
@@ -75,15 +75,15 @@ def test_unread_records_are_unknown_and_do_not_hide_a_failure(result: dict[str, 
     numbers = result["end_to_end"]
     numbers["unread"] = 1200
     status, (row,) = conclude(result)
-    assert (status, row["word"], row["subject"]) == (2, "unknown", "records read back")
+    assert (status, row["verdict"], row["subject"]) == (2, "unknown", "records read back")
     assert row["text"].startswith("1,200 acknowledged records")
     numbers |= {"unread": 0, "acked": 0}
     status, (row,) = conclude(result)
-    assert (status, row["word"], row["subject"]) == (2, "unknown", "records read back")
+    assert (status, row["verdict"], row["subject"]) == (2, "unknown", "records read back")
     assert "Nothing was acknowledged" in row["text"]
     numbers["kinds"]["invented"]["count"] = 1
     assert objections(result) == (1, [("failed", "records read back"), ("unknown", "records read back")])
-    assert verdicts.record_verdicts(numbers)[0]["word"] == "broken"
+    assert verdicts.record_verdicts(numbers)[0]["verdict"] == "broken"
 
 
 GATE_ERRORS = {"A": "NotEnoughReplicasException", "A'": "NotEnoughReplicasException"}
@@ -121,7 +121,7 @@ def test_a_cell_without_attempts_or_acknowledgements_is_unknown(result: dict[str
     healthy = result["cells"][0]
     healthy["arms"][2] = unacknowledged("healthy", "B", "_MSG_TIMED_OUT")
     status, (row,) = conclude(result)
-    assert (status, row["word"], row["subject"]) == (2, "unknown", "cell healthy: M=2, R=2")
+    assert (status, row["verdict"], row["subject"]) == (2, "unknown", "cell healthy: M=2, R=2")
     assert "_MSG_TIMED_OUT" in row["text"]
     # Results of earlier versions do not distinguish rejections from other errors.
     healthy["arms"][2] |= {"refused": True, "refused_with": "_MSG_TIMED_OUT"}
@@ -138,7 +138,7 @@ def test_a_cell_without_attempts_or_acknowledgements_is_unknown(result: dict[str
 def test_an_arm_whose_load_was_all_rejected_is_a_failure_without_probes(result: dict[str, Any], error: str) -> None:
     result["cells"][0]["arms"][2] = unacknowledged("healthy", "B", error)
     status, (row,) = conclude(result)
-    assert (status, row["word"], row["subject"]) == (1, "failed", "cell healthy: M=2, R=2")
+    assert (status, row["verdict"], row["subject"]) == (1, "failed", "cell healthy: M=2, R=2")
     assert row["text"].startswith("Refused records")
 
 
@@ -159,7 +159,7 @@ def test_behaviour_in_an_outage_is_judged_by_the_isr(
     topic |= changes
     exit_status, (row,) = conclude(result)
     assert (exit_status, row["subject"]) == (status, f"rack b unavailable: {topic['label']} ({topic['topic']})")
-    assert row["word"] == ("failed" if status == 1 else "unknown")
+    assert row["verdict"] == ("failed" if status == 1 else "unknown")
     assert term in row["text"]
 
 
@@ -174,7 +174,7 @@ def test_an_ack_without_the_rack_before_the_settled_outage_is_a_failure(result: 
         changed["acked_without_rack"] = 60
     status, (row,) = conclude(data)
     subject = f"rack b unavailable: {topics['D']['label']} (rf3-m2r2)"
-    assert (status, row["word"], row["subject"]) == (1, "failed", subject)
+    assert (status, row["verdict"], row["subject"]) == (1, "failed", subject)
     assert row["text"].startswith("Acknowledged 60 records without rack b")
     assert "1 of 2 racks" in row["text"]
     # With an ISR that spanned enough racks, the acknowledgements may have been valid.
@@ -188,7 +188,7 @@ def test_a_topic_must_acknowledge_again_when_the_rack_is_back(result: dict[str, 
     topic |= {"first_ack_after_heal_s": None, "acked_only_after_heal": 0}
     topic["probe"]["acked_after_heal"] = 0
     status, (row,) = conclude(result)
-    assert (status, row["word"]) == (1, "failed")
+    assert (status, row["verdict"]) == (1, "failed")
     assert row["subject"].endswith("(rf3-m2r2)")
     assert row["text"].startswith("Nothing was acknowledged after the heal")
     assert "; no ack after the heal began" in verdicts.outage_verdicts(result["outage"])[2]["text"]
@@ -199,7 +199,7 @@ def test_a_topic_must_acknowledge_again_when_the_rack_is_back(result: dict[str, 
 def test_an_unverified_outage_is_unknown(result: dict[str, Any]) -> None:
     result["outage"]["proved"] = False
     status, (row,) = conclude(result)
-    assert (status, row["word"], row["subject"]) == (2, "unknown", "rack b unavailable")
+    assert (status, row["verdict"], row["subject"]) == (2, "unknown", "rack b unavailable")
     assert "not proved" in row["text"]
 
 
@@ -224,7 +224,7 @@ def test_bench_report_exits_with_the_status_and_prints_the_reason_first(
     assert invocation.stdout.splitlines()[-1] == "target of 6 minutes: missed, it took 6.4"
     assert invocation.stdout.startswith("records read back: FAILED. 1 lost of 9,000") is bool(status)
     first = (tmp_path / "index.html").read_text(encoding="utf-8").partition('<ul class="verdicts">\n')[2]
-    assert first.startswith('<li class="failed"><b class="word">failed</b> <span>records read back') is bool(status)
+    assert first.startswith('<li class="failed"><b class="verdict">failed</b> <span>records read back') is bool(status)
 
 
 def test_bench_report_json_is_the_result_with_its_status(result: dict[str, Any], tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_bench_report_json_is_the_result_with_its_status(result: dict[str, Any],
     invocation = CliRunner().invoke(bench_app, ["report", str(tmp_path), "--json"])
     assert invocation.exit_code == 1
     output = json.loads(invocation.stdout)
-    assert (output["exit_status"], output["verdicts"][0]["word"]) == (1, "failed")
+    assert (output["exit_status"], output["verdicts"][0]["verdict"]) == (1, "failed")
     assert output["cells"] == result["cells"]
 
 

@@ -81,9 +81,11 @@ class Reader:
 def system_test_run() -> str:
     test = results.PlannedTest("x_test.py::A.test", "az3", 2, "x")
     run = {
-        "schema": results.SCHEMA, "started": "2026-01-01T00:00:00+0000", "words": ["system"], "seed": 1290, "jobs": 2,
+        "schema": results.SCHEMA, "started": "2026-01-01T00:00:00+0000", "selections": ["system"],
+        "seed": 1290, "jobs": 2,
         "settings": {}, "command": "rackgate system run", "options": "", "cluster_file": "", "took_s": 95.0,
-        "versions": {"kafka": "4.3.1"}, "machine": {"kernel": "6.1", "cpus": 2}, "bar_min": 40, "tests": [asdict(test)],
+        "versions": {"kafka": "4.3.1"}, "machine": {"kernel": "6.1", "cpus": 2}, "target_min": 40,
+        "tests": [asdict(test)],
     }  # fmt: skip
     return json.dumps(run)
 

@@ -156,7 +156,7 @@ def test_bench_pacer_exits_with_the_status_of_its_targets(
     assert invocation.exit_code == status
     assert f"0.40 by it, {others:.2f} by others" in invocation.output
     output = json.loads(RUNNER.invoke(bench_app, ["pacer", "--core", "0", "--json"]).stdout)
-    assert [target["value"] for target in output["bars"]] == [p50, held_per_s]
+    assert [target["value"] for target in output["targets"]] == [p50, held_per_s]
     assert f": {held_per_s:,.0f} records/s" in invocation.output
     help_text = RUNNER.invoke(bench_app, ["pacer", "--help"]).output
     assert "rackgate bench pacer --core 1" in " ".join(help_text.split())

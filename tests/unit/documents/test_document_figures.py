@@ -79,15 +79,17 @@ def quoted_destruction() -> list[str]:
 
 def quoted_append_cost() -> str:
     """Return the sentence about the time that the gate adds to an append."""
-    bars = result("jmh")["/comparisons/name=append gate, ISR of 7, R=2/bars"]
-    (percent,) = (bar["measured"] for bar in bars if bar["name"] == "percent")
+    targets = result("jmh")["/comparisons/name=append gate, ISR of 7, R=2/targets"]
+    (percent,) = (target["measured"] for target in targets if target["name"] == "percent")
     return f"would do: {percent['estimate']:.1f} % ({percent['low']:.1f} to {percent['high']:.1f})"
 
 
 def added_ns() -> tuple[float, float]:
     """Return the lowest and the highest time added to an append at R=2, in ns, of the stored comparisons."""
-    comparisons = [bars for name, bars in result("jmh").items() if name.endswith("R=2/bars")]
-    estimates = [bar["measured"]["estimate"] for bars in comparisons for bar in bars if bar["name"] == "ns"]
+    comparisons = [targets for name, targets in result("jmh").items() if name.endswith("R=2/targets")]
+    estimates = [
+        target["measured"]["estimate"] for targets in comparisons for target in targets if target["name"] == "ns"
+    ]
     return min(estimates), max(estimates)
 
 

@@ -119,7 +119,7 @@ def test_steps_that_need_a_lab_are_reported_as_skipped_on_hosts(tmp_path: Path) 
     assert "2 pass;" in done.stdout
     # The target is for two labs at a time.
     assert "target of" not in done.stdout
-    assert json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8"))["bar"] is None
+    assert json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8"))["target"] is None
     ((environment, jobs),) = SimulatedSession.runs
     assert (environment.cluster_file, jobs) == (hosts, 1)
 

@@ -175,9 +175,9 @@ def test_values_are_found_by_pointer() -> None:
     assert value_at(result, "/rows/#") == 2
     assert value_at(result, "/rows/1/v") == value_at(result, "/rows/arm=B&at=p99/v") == 9
     assert value_at({"/rows/arm=B&at=p99/v": 7}, "/rows/arm=B&at=p99/v") == 7
-    kept = {"/rows/arm=B": {"word": "faster"}, "/rows/arm=BB": {"word": "slower"}}
-    assert value_at(kept, "/rows/arm=BB/word") == "slower"
-    assert value_at(kept, "/rows/arm=B") == {"word": "faster"}
+    kept = {"/rows/arm=B": {"verdict": "faster"}, "/rows/arm=BB": {"verdict": "slower"}}
+    assert value_at(kept, "/rows/arm=BB/verdict") == "slower"
+    assert value_at(kept, "/rows/arm=B") == {"verdict": "faster"}
     for absent in ("/x", "/rows/2", "/rows/arm=B/v", "/rows/v", "/a~1b/~0/deeper"):
         with pytest.raises(AbsentError):
             value_at(result, absent)

@@ -93,7 +93,7 @@ def test_a_comparison_pairs_rounds_and_leaves_unpaired_ones_out() -> None:
     written = [*forks("s", [60, 61, 62, 63]), *forks("o", [61, 62, 63], 201.0)]
     comparison = compare(Comparison("x", "s", "o"), written)
     assert comparison["forks"] == 3
-    targets = {target["name"]: target for target in comparison["bars"]}
+    targets = {target["name"]: target for target in comparison["targets"]}
     assert {name: target["limit"] for name, target in targets.items()} == LIMITS
     assert targets["ns"]["measured"]["estimate"] == pytest.approx(1)
     assert targets["bytes"]["verdict"] == "not met"
@@ -117,7 +117,7 @@ def test_a_cold_side_gives_no_verdict_on_time(cold_forks: int, verdict: str) -> 
     ):
         assert max(comparison["warming"].values()) == pytest.approx(cold_forks / 6, abs=0.001)
         assert comparison["cold"] == (verdict == "unknown")
-        verdicts = {target["name"]: target["verdict"] for target in comparison["bars"]}
+        verdicts = {target["name"]: target["verdict"] for target in comparison["targets"]}
         assert verdicts == {"bytes": "met", "ns": verdict, "percent": verdict}
 
 
@@ -128,7 +128,7 @@ def test_a_disturbance_at_the_end_of_a_fork_is_not_warm_up() -> None:
 
 def test_without_forks_the_verdict_is_unknown() -> None:
     comparison = compare(Comparison("x", "s", "o"), forks("s", [60, 61]))
-    assert (comparison["verdict"], comparison["bars"]) == ("unknown", [])
+    assert (comparison["verdict"], comparison["targets"]) == ("unknown", [])
     assert worst([]) == "unknown"
     assert worst(["met", "unknown"]) == "unknown"
     assert worst(["unknown", "not met", "met"]) == "not met"
@@ -343,7 +343,7 @@ def test_effects_in_few_forks_are_reported_with_the_untrimmed_mean() -> None:
     after = [60.0] * 30
     after[3] = after[17] = after[20] = 90.0
     comparison = compare(Comparison("x", "s", "o"), [*forks("s", [60.0] * 30), *forks("o", after)])
-    assert {target["name"]: target["measured"]["estimate"] for target in comparison["bars"]}["ns"] == 0
+    assert {target["name"]: target["measured"]["estimate"] for target in comparison["targets"]}["ns"] == 0
     assert comparison["untrimmed"]["ns"]["estimate"] == pytest.approx(3)
     assert comparison["untrimmed"]["percent"]["high"] > 5
 

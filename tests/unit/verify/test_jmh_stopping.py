@@ -93,7 +93,7 @@ def test_a_look_needs_all_of_its_rounds() -> None:
     forks = [fork for fork in pairs(noise(13, 0.5)) if fork.round_ != 4]
     result = evaluate(COMPARISON, forks)
     assert (result["look"], result["verdict"], result["forks"]) == (0, "unknown", 12)
-    assert {target["verdict"] for target in result["bars"]} == {"unknown"}
+    assert {target["verdict"] for target in result["targets"]} == {"unknown"}
 
 
 def test_a_cold_comparison_ends_without_a_verdict() -> None:
