@@ -123,7 +123,7 @@ def run_command(
         "--shared": shared,
     }
     if not bootstrap and (given := [name for name, value in existing_options.items() if value]):
-        raise RackgateError(f"{', '.join(given)}: only with --bootstrap, the addresses of an existing cluster")
+        raise RackgateError(f"{', '.join(given)}: requires --bootstrap with the addresses of an existing cluster")
     if bootstrap and topology:
         raise RackgateError("--topology is for labs: it can't be combined with --bootstrap")
     scenario = scenario or (EXISTING_SCENARIO if bootstrap else DEFAULT_SCENARIO)

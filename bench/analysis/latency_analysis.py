@@ -79,7 +79,7 @@ def _check_files(raw: Path) -> None:
     columns = {name: checks.get(kind, pa.types.is_integer) for name, kind in map(str.split, SCHEMA.split(","))}
     files = sorted(path for path in raw.rglob("*.parquet") if not path.name.startswith((".", "_")))
     if not files:
-        raise RackgateError(f"{raw}: there are no observations in it; begin anew with --fresh")
+        raise RackgateError(f"{raw}: contains no observations; start over with --fresh")
     for file in files:
         try:
             schema = parquet.read_schema(file)

@@ -176,17 +176,17 @@ def _lab(table: Table, arms: Sequence[ArmSettings]) -> LabPlan:
     topology_name, rack = table.text("topology"), table.text("rack")
     name = table.text("name") if table.has("name") else topology_name
     if not name.replace("-", "").isalnum() or not name.isascii():
-        raise table.wrong("name", f"must be letters, digits and dashes, is {name!r}")
+        raise table.wrong("name", f"must consist of letters, digits and hyphens, is {name!r}")
     _check_racks(table, topology_name, {"rack": rack})
     stock = table.flag("stock") if table.has("stock") else False
     allowed = tuple(arm.id for arm in arms if not stock or arm.min_insync_racks == 1)
     topics, outages = table.tables("topics"), table.tables("outages")
     placements = {topic.text("placement"): _replicas(topic, topology_name) for topic in topics}
     if len(placements) < len(topics):
-        raise table.wrong("topics", "two of them have the same placement")
+        raise table.wrong("topics", "two topics have the same placement")
     faults = {outage.choice("fault", FAULTS): outage.whole("times", 1, 100) for outage in outages}
     if len(faults) < len(outages):
-        raise table.wrong("outages", "two of them have the same fault")
+        raise table.wrong("outages", "two outages have the same fault")
     return LabPlan(
         name=name,
         topology=topology_name,

@@ -150,7 +150,7 @@ def _cells(scenario: Scenario, table: Table) -> tuple[BenchCell, ...]:
 def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | None) -> BenchCell:
     cell_id = table.text("id")
     if not cell_id.replace("-", "").isalnum() or not cell_id.isascii() or cell_id != cell_id.lower():
-        raise table.wrong("id", f"must be small letters, digits and dashes, is {cell_id!r}")
+        raise table.wrong("id", f"must consist of lowercase letters, digits and hyphens, is {cell_id!r}")
     setting = cell_setting.read_setting(table)
     place, replicas = scenario.topology, scenario.role("baseline").replicas
     if setting.state == FAR_STATE:

@@ -153,7 +153,7 @@ class ClusterTarget:
         Raises:
             RackgateError: always.
         """
-        raise RackgateError(f"kafka-{name}: is only run in a lab")
+        raise RackgateError(f"kafka-{name}: runs only in a lab")
 
     def manifest(self) -> Mapping[str, Any]:
         """Return the description of the cluster and of the executors."""

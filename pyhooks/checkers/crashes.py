@@ -62,7 +62,7 @@ def check_crashes(events: Iterable[Event]) -> Verdict:
             process.runs, process.excused = True, False
         elif end := NodeEndDetails.of(event):
             if not end.ran and process.crashed():
-                found.wrong.append(f"{name} had ended by itself before it was to be ended ({event.op})")
+                found.wrong.append(f"{name} exited on its own before it was stopped ({event.op})")
             process.runs = False
         elif excuse := ExcuseDetails.of(event):
             process.excused = True

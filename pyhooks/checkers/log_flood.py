@@ -132,7 +132,7 @@ def _unread(events: Iterable[Event]) -> Iterator[str]:
         elif end is not None:
             yield f"the log of node {end.node} can't be read: {end.error}"
     if not expected:
-        yield "no log was to be read"
+        yield "no server logs were collected"
     yield from (f"the log of node {node} was not read" for node in sorted(expected - read))
 
 

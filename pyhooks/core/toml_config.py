@@ -43,7 +43,7 @@ def matching(pattern: str, form: str) -> AfterValidator:
 
 def _distinct(values: tuple[V, ...]) -> tuple[V, ...]:
     if len(set(values)) < len(values):
-        raise ValueError("names one twice")
+        raise ValueError("contains a duplicate")
     return values
 
 
@@ -111,7 +111,7 @@ class Table:
     def done(self) -> None:
         """Raise an error if a key of this table, or of a table read from it, was not read."""
         for key in self._raw:
-            raise self.wrong(key, f"is not known; known here: {', '.join(self._known)}")
+            raise self.wrong(key, f"unknown key; known keys: {', '.join(self._known)}")
         for table in self._within:
             table.done()
 

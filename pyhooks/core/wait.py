@@ -30,5 +30,5 @@ def wait_for(condition: Callable[[], T | None], *, goal: str, timeout_s: float, 
             return value
         left_s = deadline - time.monotonic()
         if left_s <= 0:
-            raise RackgateError(f"waited {timeout_s:.0f} s in vain for: {goal}")
+            raise RackgateError(f"timed out after {timeout_s:.0f} s waiting for: {goal}")
         time.sleep(min(interval_s, left_s))

@@ -64,7 +64,7 @@ def evidence_command(
     claims = load()
     selected = choose(claims, names or [])
     if sum((list_, judge, check)) > 1:
-        raise RackgateError("--list, --judge and --check exclude each other")
+        raise RackgateError("--list, --judge and --check are mutually exclusive")
     if strict and not check:
         raise RackgateError("--strict is an option of --check")
     if check:

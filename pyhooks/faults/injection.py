@@ -66,7 +66,7 @@ class FaultTarget:
             raise RackgateError(f"topology {cluster.topology.name}: no broker {unknown[0]!r}; it has {known}")
         nodes = tuple(brokers[one] for one in names)
         if len(set(nodes)) < len(nodes):
-            raise RackgateError(f"{name}: names a broker twice")
+            raise RackgateError(f"{name}: contains a duplicate broker")
         return FaultTarget("broker", ",".join(node.name for node in nodes), nodes[0].site, nodes)
 
     @property
@@ -189,7 +189,7 @@ class Injection:
         except RackgateError as error:
             self._record(step, "unknown", probes={}, errors={"all": str(error)})
             raise RackgateError(
-                f"{self.op} {self.fault.target}: {step!r} is not proved, so results are unknown: {error}"
+                f"{self.op} {self.fault.target}: {step!r} is not verified, so results are unknown: {error}"
             ) from error
         silent = {name: str(result) for name, result in found.items() if isinstance(result, RackgateError)}
         results = {name: None if isinstance(result, RackgateError) else result for name, result in found.items()}
@@ -206,7 +206,7 @@ class Injection:
         else:
             why = f": {next(iter(silent.values()), 'nothing could be probed')}"
         if not good:
-            raise RackgateError(f"{self.op} {self.fault.target}: {step!r} is not proved, so results are unknown{why}")
+            raise RackgateError(f"{self.op} {self.fault.target}: {step!r} is not verified, so results are unknown{why}")
 
     def inject(self, record: Callable[[Mapping[str, Any]], None] = lambda _: None) -> None:
         """Inject the fault, with proof; heal at once if it does not take effect.

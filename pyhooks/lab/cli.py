@@ -233,7 +233,7 @@ def exec_command(
 
 def _place(lab: Lab, node: str | None, rack: str | None) -> topology.Node | None:
     if node and rack:
-        raise RackgateError("--node and --rack: only one of them")
+        raise RackgateError("--node and --rack are mutually exclusive")
     if rack:
         members = lab.topology.site(rack).nodes
         if not members:

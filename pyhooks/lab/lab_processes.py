@@ -81,7 +81,7 @@ def namespace_method(*, user: bool = True) -> NamespaceMethod:
     root = os.geteuid() == 0
     user_kind = "root" if root else "an ordinary user"
     if not user and not root:
-        raise RackgateError("only root can do without a user namespace")
+        raise RackgateError("without a user namespace only root can start a lab")
     methods = (
         [NamespaceMethod(("unshare", "--user", "--map-root-user", *private), True, f"{user_kind}, in a user namespace")]
         if user
@@ -96,7 +96,7 @@ def namespace_method(*, user: bool = True) -> NamespaceMethod:
             return method
     advice = " and ".join(f"'sysctl -w {name}={value}'" for name, value in _forbidding_settings())
     raise RackgateError(
-        f"this machine gives no namespaces ({tried.stderr.strip()}); "
+        f"namespaces are not available on this machine ({tried.stderr.strip()}); "
         + (
             f"allow them with {advice}, or run as root"
             if advice
@@ -357,7 +357,7 @@ def check_name(name: str) -> None:
         RackgateError: the name is invalid; the message states what is allowed.
     """
     if not _is_name(name):
-        raise RackgateError(f"lab {name!r}: a name has 1 to {MAX_NAME} small letters, digits and dashes")
+        raise RackgateError(f"lab {name!r}: a name has 1 to {MAX_NAME} lowercase letters, digits and hyphens")
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,8 @@ def emulation(what: str, quality: Quality, private: tuple[str, ...] = NETWORK) -
     """
     if quality.jitter_ms > quality.rtt_ms:
         raise RackgateError(
-            f"{what}: jitter_ms = {quality.jitter_ms:g} can't be given: no packet comes before it is sent; ask for at"
-            f" most rtt_ms, which is {quality.rtt_ms:g}"
+            f"{what}: jitter_ms = {quality.jitter_ms:g} must be at most rtt_ms = {quality.rtt_ms:g}, because no packet"
+            " arrives before it is sent"
         )
     if quality.plain:
         return "veth"

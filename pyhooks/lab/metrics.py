@@ -230,7 +230,7 @@ class Poller:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         if self._errors:
-            raise RackgateError(f"metrics: polls are lost: {self._errors[0]!r}") from self._errors[0]
+            raise RackgateError(f"metrics: polls failed: {self._errors[0]!r}") from self._errors[0]
 
     def stop(self) -> None:
         """Start no further polls."""

@@ -456,7 +456,7 @@ def jmh_command(
         if all(result["ended"] for result in unsettled):
             raise RackgateError(
                 f"{len(unsettled)} comparisons have no verdict at the last look, after {LOOKS[-1]} rounds; further "
-                "forks would void the error rate: measure anew on an idle machine, without --more"
+                "forks would void the error rate: measure again on an idle machine, without --more"
             )
         option = f" --within {within:g}" if within != ContentionRule().within * 100 else ""
         raise RackgateError(

@@ -259,14 +259,14 @@ def _kept(path: Path, key: str) -> list[Heat]:
     if not path.exists():
         return []
     lines = complete_lines(read_text(path, "it stores forks"))
-    expected = "forks of an earlier run; omit --more to start anew"
+    expected = "forks of an earlier run; omit --more to start over"
     with evaluating(path, expected):
         rows: list[Mapping[str, Any]] = list(map(parse_json, lines))
         other = any(row["key"] != key for row in rows)
     if other:
         raise RackgateError(
             f"{path} has forks of another build, effort (--full), rule (--within) or machine, which must not be "
-            "combined: use the same options, or omit --more to start anew"
+            "combined: use the same options, or omit --more to start over"
         )
     with evaluating(path, expected):
         return TypeAdapter(list[Heat]).validate_python(rows)

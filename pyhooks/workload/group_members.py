@@ -216,7 +216,7 @@ def parse_memberships(text: str) -> list[Membership]:
             raise RackgateError(f"--groups {part!r}: name:protocol, protocols are {', '.join(PROTOCOLS)}")
         found.append(Membership(group, protocol))
     if len({one.group for one in found}) < len(found):
-        raise RackgateError(f"--groups {text}: each group once, a process has one member in it")
+        raise RackgateError(f"--groups {text}: duplicate group: a process has one member in a group")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Error names that unpatched clients know, for ``pyhooks.checkers.known_errors``."""
+"""Names of the errors of stock Kafka clients, Java and librdkafka; input of ``pyhooks.checkers.known_errors``."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class ProducerPlan:
             RackgateError: an invalid option; the message names it.
         """
         if not self.topics or not all(self.topics) or len(set(self.topics)) < len(self.topics):
-            raise RackgateError("--topics: at least one name, separated by commas, each once")
+            raise RackgateError("--topics: expected distinct names separated by commas")
         if any("/" in topic for topic in self.topics):
             raise RackgateError("--topics: Kafka allows letters, digits, '.', '_' and '-' in names")
         if self.run is not None and (not self.run or "/" in self.run):
@@ -66,7 +66,7 @@ class ProducerPlan:
         if self.rate_per_s <= 0:
             raise RackgateError(f"--rate {self.rate_per_s:g}: must be above 0")
         if self.seconds is None and self.count is None:
-            raise RackgateError("one of --seconds and --count is needed: the process must end")
+            raise RackgateError("--seconds or --count is required, so that the process ends")
         if (self.seconds is not None and self.seconds <= 0) or (self.count is not None and self.count <= 0):
             raise RackgateError("--seconds and --count must be above 0")
         if self.timeout_ms <= max(self.linger_ms, DEFAULT_LINGER_MS):

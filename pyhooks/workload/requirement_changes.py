@@ -169,7 +169,7 @@ def change_topic(
     asked = {MIN_INSYNC_REPLICAS: min_replicas, MIN_INSYNC_RACKS: min_racks}
     entries = {name: str(value) for name, value in asked.items() if value is not None}
     if not entries:
-        raise RackgateError(f"topic {topic}: neither {MIN_INSYNC_REPLICAS} nor {MIN_INSYNC_RACKS} is to be changed")
+        raise RackgateError(f"topic {topic}: specify a value of {MIN_INSYNC_REPLICAS} or {MIN_INSYNC_RACKS}")
     first, before = _current_requirement(client, topic)
     value = Requirement(
         before.replicas if min_replicas is None else min_replicas, before.racks if min_racks is None else min_racks

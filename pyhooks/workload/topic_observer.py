@@ -235,7 +235,7 @@ def parse_racks(text: str) -> dict[int, str]:
     for entry in filter(None, text.split(",")):
         broker, equals, rack = entry.partition("=")
         if not equals or not broker.isdecimal():
-            raise RackgateError(f"--racks {text}: {entry!r} is no broker=rack")
+            raise RackgateError(f"--racks {text}: {entry!r}: expected broker=rack")
         found[int(broker)] = rack
     return found
 

@@ -148,7 +148,7 @@ def test_a_machine_without_namespaces_is_a_one_line_error(
     status, stderr = ended(capfd, *COMMANDS[command])
     assert status == 2
     (line,) = stderr
-    assert "gives no namespaces (unshare: unshare failed" in line
+    assert "namespaces are not available on this machine (unshare: unshare failed" in line
 
 
 def test_a_second_evidence_run_is_refused(

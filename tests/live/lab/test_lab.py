@@ -263,7 +263,7 @@ def test_a_fault_that_does_not_last_is_reported(person: Person) -> None:
     person.check_output("lab", "exec", "--", "ip", "-n", "site-b", "rule", "add", "lookup", "main")
     healed = person.run("rack", "heal", "b")
     assert healed.returncode == 2
-    assert "'held' is not proved, so results are unknown" in healed.stderr
+    assert "'held' is not verified, so results are unknown" in healed.stderr
     events = events_of(person)
     assert check_faults(events).valid == "false"
 

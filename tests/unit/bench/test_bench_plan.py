@@ -187,7 +187,7 @@ def test_the_tail_plan_measures_long_enough_for_p99() -> None:
         (r"^rate_per_s = 250$", "rate_per_s = 250\nload_percent = 20", "exactly one of load_percent and rate_per_s"),
         (r'^id = "healthy"$', 'id = "Healthy one"', "id: must "),
         (r'^id = "healthy"$', 'id = "healthy"\njudged = ["p90"]', "judged: value 1 must be one of p50, p99"),
-        (r"^uses = .*$", 'uses = ["A", "A", "B"]', "existing.uses: names one twice"),
+        (r"^uses = .*$", 'uses = ["A", "A", "B"]', "existing.uses: contains a duplicate"),
         (r"^uses = .*$", 'uses = ["A", "X"]', "existing.uses: value 2 must be one of A, A', B, C, C', F, P, D, E"),
         (
             r"^opening_s = .*$",
@@ -206,7 +206,7 @@ def test_the_tail_plan_measures_long_enough_for_p99() -> None:
             'latency = "other"',
             "existing.arms A': latency: must be one of",
         ),
-        (r"^replicas = .*$", "replicas = [1, 1]", "existing.arms A: replicas: names one twice"),
+        (r"^replicas = .*$", "replicas = [1, 1]", "existing.arms A: replicas: contains a duplicate"),
         (r"^replicas = .*$", "replicas = [1, 2, 3]", "must have the same replicas"),
         (r"^min_insync_replicas = .*$", "min_insync_replicas = 6", "min_insync_replicas: is above the 5 replicas"),
         (r'^"enable.idempotence"', '"acks" = 1\n"enable.idempotence"', "existing.client.acks: is set by the benchmark"),

@@ -371,10 +371,10 @@ def test_bench_with_only_options_is_bench_run() -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--conf", "a=b", "--replicas", "1"], "--replicas, --conf: only with --bootstrap"),
+        (["--conf", "a=b", "--replicas", "1"], "--replicas, --conf: requires --bootstrap"),
         (["--tasks", "3"], "--master local[2]: runs 2 tasks at a time, and the load has 3: use 'local[3]' or a lower"),
         (["--master", "local", "--tasks", "2"], "--master local: runs 1 task at a time, and the load has 2"),
-        (["--shared"], "--shared: only with --bootstrap"),
+        (["--shared"], "--shared: requires --bootstrap"),
         (["--partitions", "2"], "--partitions: the slow followers of cell third-far would lead some of several"),
         (["--rate", "0"], "--rate 0: must be from 1 to 20000 records/s with 1 task,"),
         (["--bootstrap", "k:1", "--rate", "50000"], "--rate 50000: must be from 1 to 40000 records/s with 2 tasks,"),

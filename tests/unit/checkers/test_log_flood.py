@@ -216,7 +216,7 @@ def test_missing_evidence_is_unknown() -> None:
     outage = LoggedOutage().end()
     for incomplete, reason in (
         (outage.events(nodes=(1, 2, 3)), "the log of node 101 was not read"),
-        ([entry for entry in outage.events() if entry.process != "server-log"], "no log was to be read"),
+        ([entry for entry in outage.events() if entry.process != "server-log"], "no server logs were collected"),
         (
             [entry for entry in outage.events() if "Rejecting" not in entry.line()],
             "t-0 had too few racks, and its leader logged no refusal",

@@ -69,7 +69,7 @@ def test_a_value_of_the_expected_type_is_accepted(read_value: ReadValue, text: s
         (lambda t: t.choice("k", (0, 1)), "k = true", "k: must be one of 0, 1, is True"),
         (lambda t: t.choice("k", ("a", "b")), "k = ['a']", "k: must be one of a, b, is ['a']"),
         (lambda t: t.choices("k", ("a", "b")), "k = ['a', 'c']", "k: value 2 must be one of a, b, is ['a', 'c']"),
-        (lambda t: t.choices("k", ("a", "b")), "k = ['a', 'a']", "k: names one twice, is ['a', 'a']"),
+        (lambda t: t.choices("k", ("a", "b")), "k = ['a', 'a']", "k: contains a duplicate, is ['a', 'a']"),
         (lambda t: t.choices("k", ("a", "b")), "k = [['a']]", "k: value 1 must be one of a, b, is [['a']]"),
         (lambda t: t.flag("k", False), "k = 0", "k: must be a valid boolean, is 0"),
         (lambda t: t.number("k"), "k = true", "k: must be a valid number, is True"),
@@ -81,7 +81,7 @@ def test_a_value_of_the_expected_type_is_accepted(read_value: ReadValue, text: s
         (lambda t: t.whole("k", 1, 9), "k = 2.0", "k: must be a valid integer, is 2.0"),
         (lambda t: t.wholes("k"), "k = [-1]", "k: value 1 must be greater than or equal to 0, is [-1]"),
         (lambda t: t.wholes("k"), "k = [true]", "k: value 1 must be a valid integer, is [True]"),
-        (lambda t: t.wholes("k", ()), "k = [1, 1]", "k: names one twice, is [1, 1]"),
+        (lambda t: t.wholes("k", ()), "k = [1, 1]", "k: contains a duplicate, is [1, 1]"),
         (lambda t: t.scalar("k"), "k = []", "k: must be a text, a number, true or false, is []"),
         (lambda t: t.table("k"), "k = 1", "k: must be an object, is 1"),
         (lambda t: t.tables("k"), "k = []", "k: must have at least 1 item after validation, not 0, is []"),
@@ -108,9 +108,9 @@ def test_an_invalid_value_is_a_short_one_line_error(read_value: ReadValue, text:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("a = 1\nc = 1", "f.toml: c: is not known; known here: a, b, d, e"),
-        ("a = 1\nd = { c = 1 }", "f.toml: d.c: is not known; known here: f"),
-        ("a = 1\ne = [{ name = 'x', c = 1 }]", "f.toml: e x: c: is not known; known here: name"),
+        ("a = 1\nc = 1", "f.toml: c: unknown key; known keys: a, b, d, e"),
+        ("a = 1\nd = { c = 1 }", "f.toml: d.c: unknown key; known keys: f"),
+        ("a = 1\ne = [{ name = 'x', c = 1 }]", "f.toml: e x: c: unknown key; known keys: name"),
     ],
 )
 def test_an_unknown_key_is_an_error_at_any_depth(text: str, error: str) -> None:
@@ -150,11 +150,11 @@ def test_a_table_becomes_a_dataclass() -> None:
     [
         ("", "f.toml: name: is missing"),
         ("name = ''", "f.toml: name: must not be empty, is ''"),
-        ("name = 'a'\nids = [1, 1]", "f.toml: ids: names one twice, is [1, 1]"),
+        ("name = 'a'\nids = [1, 1]", "f.toml: ids: contains a duplicate, is [1, 1]"),
         ("name = 'a'\nids = ['1']", "f.toml: ids: value 1 must be a valid integer, is ['1']"),
         ("name = 'a'\nshare = 1", "f.toml: share: must be less than 1, is 1"),
         ("name = 'a'\nshare = true", "f.toml: share: must be a valid number, is True"),
-        ("name = 'a'\npath = 'p'", "f.toml: path: is not known; known here: name, ids, share"),
+        ("name = 'a'\npath = 'p'", "f.toml: path: unknown key; known keys: name, ids, share"),
     ],
 )
 def test_a_table_that_does_not_match_the_dataclass_is_an_error(text: str, expected: str) -> None:

@@ -209,7 +209,7 @@ def test_missing_list_is_an_error(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("fault = ", "faults = ", "run 1: fault: is missing"),
-        ("fault = ", "seed = 1\nfault = ", "run 1: seed: is not known; known here: topology, fault, target"),
+        ("fault = ", "seed = 1\nfault = ", "run 1: seed: unknown key; known keys: topology, fault, target"),
         ('"leader"', '"leaders"', "run 1: target: must be one of leader, follower, controller, is 'leaders'"),
         ("[[run]]", "[[runs]]", "run: is missing"),
     ],

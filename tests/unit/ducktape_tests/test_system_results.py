@@ -111,19 +111,19 @@ def test_any_other_status_or_verdict_is_no_pass(
 )
 def test_error_without_a_verdict_is_unknown(run: RunFiles, valid: str | None, outcome: str) -> None:
     run.expect()
-    run.report("FAIL", valid, summary="RackgateError('waited 60 s in vain for: leaders')\nTraceback")
+    run.report("FAIL", valid, summary="RackgateError('timed out after 60 s waiting for: leaders')\nTraceback")
     (result,) = run.judge()
     assert result.outcome == outcome
-    assert valid in ("false", "unknown") or result.reasons[0].startswith("RackgateError('waited 60 s in vain")
+    assert valid in ("false", "unknown") or result.reasons[0].startswith("RackgateError('timed out after 60 s")
     assert results.exit_status([result]) == 1
 
 
 def test_error_is_reported_beside_false_verdicts(run: RunFiles) -> None:
     run.expect()
-    run.report("FAIL", "false", summary="RackgateError('waited 120 s in vain for: an ISR')\nTraceback")
+    run.report("FAIL", "false", summary="RackgateError('timed out after 120 s waiting for: an ISR')\nTraceback")
     (result,) = run.judge()
     assert result.outcome == "fail"
-    assert result.reasons == ("RackgateError('waited 120 s in vain for: an ISR')", "delivery is false: reason")
+    assert result.reasons == ("RackgateError('timed out after 120 s waiting for: an ISR')", "delivery is false: reason")
 
 
 @pytest.mark.parametrize(

@@ -171,9 +171,9 @@ def test_a_target_that_is_not_restored_keeps_the_record(lab: Any, monkeypatch: p
     inject(lab, record())
     with monkeypatch.context() as broken:
         broken.setattr(FakeFault, "heal", lambda _, facts: lab.healed.append(facts))
-        with pytest.raises(RackgateError, match="'healed' is not proved"):
+        with pytest.raises(RackgateError, match="'healed' is not verified"):
             registry.heal(lab, ["broker-3"])
-    assert "'healed' is not proved" in registry.active_faults()[0].failed
+    assert "'healed' is not verified" in registry.active_faults()[0].failed
     assert len(registry.heal(lab, ["broker-3"])) == 1
     assert registry.active_faults() == ()
 
@@ -183,7 +183,7 @@ def test_an_injection_that_fails_and_does_not_heal_keeps_the_record(lab: Any, mo
     with monkeypatch.context() as broken:
         broken.setattr(FakeFault, "heal", lambda *_: None)
         with pytest.raises(
-            RackgateError, match=r"fails in inject; and then it does not heal: .*'healed' is not proved"
+            RackgateError, match=r"fails in inject; and then it does not heal: .*'healed' is not verified"
         ):
             inject(lab, record())
     assert [fault.phase for fault in registry.active_faults()] == ["healing"]

@@ -154,7 +154,7 @@ def test_several_brokers_form_one_target() -> None:
     # the name of a target selects the same target
     assert FaultTarget.broker(CLUSTER, several.name) == several
     for duplicate in ("2,2", "2,4,broker-2"):
-        with pytest.raises(RackgateError, match=f"{duplicate}: names a broker twice"):
+        with pytest.raises(RackgateError, match=f"{duplicate}: contains a duplicate broker"):
             FaultTarget.broker(CLUSTER, duplicate)
     for unknown in ("2,101", "2,", "2, 4"):
         with pytest.raises(RackgateError, match=r"no broker .*; it has 1, 2, 3, 4, 5"):

@@ -328,7 +328,7 @@ def test_the_target_applies_to_all_commands_completed() -> None:
         ('[alloy]\nid = "a:b:1"\n', r"alloy\.toml: alloy\.sha256: is missing"),
         (
             '[alloy]\nid = "a:b:1"\nsha256 = "' + 64 * "0" + '"\nsha = "1"\n',
-            r"alloy\.sha: is not known; known here: id, sha256",
+            r"alloy\.sha: unknown key; known keys: id, sha256",
         ),
     ],
 )

@@ -73,7 +73,7 @@ def test_a_timeout_includes_the_last_observation(observation: Mapping[str, Parti
 def test_leaders_are_awaited() -> None:
     admin = client(None, {"t": (-1, [3])}, {"t": (3, [3])}, {"t": (3, [3]), "u": (5, [5])})
     assert topics.leaders(admin, ["t", "u"], 10) == {"t": 3, "u": 5}
-    with pytest.raises(RackgateError, match="in vain for: leaders of t, u"):
+    with pytest.raises(RackgateError, match="waiting for: leaders of t, u"):
         topics.leaders(client({"t": (3, [3])}), ["t", "u"], 0.3)
 
 
@@ -124,7 +124,7 @@ def test_an_election_is_requested_until_it_is_accepted(error_type: Any) -> None:
 def test_a_preferred_replica_that_cannot_lead_is_an_error() -> None:
     codes = confluent_kafka.KafkaError
     admin: Any = FakeElectionAdmin({"t": None, "u": codes.PREFERRED_LEADER_NOT_AVAILABLE})
-    with pytest.raises(RackgateError, match="in vain for: elect preferred leaders") as raised:
+    with pytest.raises(RackgateError, match="waiting for: elect preferred leaders") as raised:
         topics.elect_preferred(admin, 0)
     assert raised.value.detail.partition(": ")[2].startswith("u-0: ")
     admin = FakeElectionAdmin({"t": None, "u": codes.UNKNOWN_TOPIC_OR_PART})

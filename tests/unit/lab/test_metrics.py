@@ -210,7 +210,7 @@ def test_a_history_that_cannot_be_written_is_an_error() -> None:
         raise OSError("no space left on device")
 
     with (
-        pytest.raises(RackgateError, match="polls are lost: OSError"),
+        pytest.raises(RackgateError, match="polls failed: OSError"),
         Poller([SlowSource([0.0])], sink, interval_s=0.05, timeout_s=5),
     ):
         assert failed.wait(10)

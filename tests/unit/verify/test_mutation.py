@@ -60,10 +60,10 @@ def test_mutant_list_is_parsed(tmp_path: Path) -> None:
         ("core/src/main/", "core/src/test/", r"in src/main of no \[\[module\]\]"),
         ('"kafka.cluster.OtherTest"', '"a b"', "package.Class"),
         ('tests = ["kafka.cluster.PartitionTest#testGate", "kafka.cluster.OtherTest"]', "tests = []", "tests"),
-        ("stands_for", "stnds_for = 1\nstands_for", "mutant gate-missing: stnds_for: is not known; known here: tests"),
+        ("stands_for", "stnds_for = 1\nstands_for", "mutant gate-missing: stnds_for: unknown key; known keys: tests"),
         ('new = "if (false)"', "new = 1", "mutant gate-missing: new: must be a valid string, is 1"),
         ('old = "if (shut)"', 'old = ""', "mutant gate-missing: old: must not be empty"),
-        ("[[mutant]]", "recompile = []\n[[mutant]]", "recompile: is not known; known here: mutant"),
+        ("[[mutant]]", "recompile = []\n[[mutant]]", "recompile: unknown key; known keys: mutant"),
         ("[[mutant]]", "[[mutant]", "mutants.toml"),
     ],
 )
