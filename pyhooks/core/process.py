@@ -117,9 +117,9 @@ def _kill(child: subprocess.Popen[Any]) -> None:
 
         below = descendants(child.pid)
         child.kill()
-        for one in below:
+        for descendant in below:
             with suppress(psutil.Error):
-                one.kill()
+                descendant.kill()
     child.wait()
 
 
@@ -194,13 +194,13 @@ def descendants(pid: int) -> list[psutil.Process]:
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             parents[process] = process.ppid()
-    found: list[psutil.Process] = []
+    below: list[psutil.Process] = []
     generation = {pid}
     while generation:
         next_generation = [process for process, parent in parents.items() if parent in generation]
-        found += next_generation
+        below += next_generation
         generation = {process.pid for process in next_generation}
-    return found
+    return below
 
 
 def end_processes_in(folder: Path) -> int:
@@ -212,11 +212,11 @@ def end_processes_in(folder: Path) -> int:
     import psutil
 
     ended = 0
-    for one in psutil.process_iter():
+    for process in psutil.process_iter():
         # errors: it has ended meanwhile, or belongs to another user
         with suppress(psutil.Error):
-            if one.pid != os.getpid() and Path(one.cwd()).is_relative_to(folder):
-                one.kill()
+            if process.pid != os.getpid() and Path(process.cwd()).is_relative_to(folder):
+                process.kill()
                 ended += 1
     return ended
 

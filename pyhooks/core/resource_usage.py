@@ -64,8 +64,8 @@ def busy_s(cores: Collection[int] | None = None, proc: Path = PROC) -> float:
     lines = [line.split() for line in (proc / "stat").read_text(encoding="ascii").splitlines()]
     names = {"cpu"} if cores is None else {f"cpu{core}" for core in cores}
     # user, nice, system, idle, iowait, irq, softirq, steal
-    found = [[int(field) for field in fields[1:9]] for fields in lines if fields[0] in names]
-    return sum(sum(ticks) - ticks[3] - ticks[4] for ticks in found) / TICKS_PER_S
+    ticks_by_core = [[int(field) for field in fields[1:9]] for fields in lines if fields[0] in names]
+    return sum(sum(ticks) - ticks[3] - ticks[4] for ticks in ticks_by_core) / TICKS_PER_S
 
 
 @contextmanager

@@ -138,12 +138,12 @@ class Table:
         """
         # mypy does not consider type[V] hashable
         cached: Any = kind
-        found: dict[str, Any] = {
+        values: dict[str, Any] = {
             name: self.get(name, type_)
             for name, (type_, required) in _fields(cached).items()
             if name not in given and (required or self.has(name))
         }
-        return kind(**found, **given)
+        return kind(**values, **given)
 
     def get(self, key: str, kind: Any, default: V | None = None) -> V:
         """Read a value of a type that pydantic can validate.

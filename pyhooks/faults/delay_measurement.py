@@ -145,10 +145,10 @@ def path_probes(
     measurements = _SharedMeasurements(
         measure, _echoes(base, added), slow_ms, full_ms, iqr_ms if added.jitter_ms else float("inf")
     )
-    found: dict[str, Callable[[], bool]] = {f"{path} takes {slow_ms:g} ms": measurements.slow}
+    conditions: dict[str, Callable[[], bool]] = {f"{path} takes {slow_ms:g} ms": measurements.slow}
     if added.jitter_ms:
-        found[f"{path} varies by {iqr_ms:.2g} ms"] = measurements.varies
+        conditions[f"{path} varies by {iqr_ms:.2g} ms"] = measurements.varies
     if added.loss_percent:
         share = loss_threshold(echo_loss(base.loss_percent), echo_loss(base.plus(added).loss_percent))
-        found[f"{path} loses more than {100 * share:.2g} %"] = lambda: measurements.loss_share() > share
-    return found
+        conditions[f"{path} loses more than {100 * share:.2g} %"] = lambda: measurements.loss_share() > share
+    return conditions

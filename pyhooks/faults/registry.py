@@ -85,8 +85,8 @@ def _read(path: Path) -> FaultRecord | None:
 
 def active_faults() -> tuple[FaultRecord, ...]:
     """Return all faults in force, the oldest first."""
-    found = [record for record in map(_read, FOLDER.glob("*.json")) if record is not None]
-    return tuple(sorted(found, key=lambda record: record.since_ns))
+    records = [record for record in map(_read, FOLDER.glob("*.json")) if record is not None]
+    return tuple(sorted(records, key=lambda record: record.since_ns))
 
 
 def _lock(path: Path, taken: str, patience_s: float) -> AbstractContextManager[None]:
@@ -238,13 +238,13 @@ def heal(lab: Lab, nodes: Sequence[str]) -> tuple[FaultRecord, ...]:
 
 def orphaned_faults() -> tuple[FaultRecord, ...]:
     """Return the faults whose command has died and that have expired or were left half done."""
-    found = []
+    orphaned = []
     for record in active_faults():
         over = record.until_ns is not None and time.monotonic_ns() >= record.until_ns
         if not record.failed and (over or record.phase != "in force"):
             with suppress(LockTakenError), _fault_lock(record, 0):
-                found.append(record)
-    return tuple(found)
+                orphaned.append(record)
+    return tuple(orphaned)
 
 
 def mark_failed(record: FaultRecord, why: str, patience_s: float = PATIENCE_S) -> None:

@@ -36,15 +36,15 @@ class BulkTopic:
 
 def pieces(topics: Sequence[BulkTopic], most: int = BATCH) -> list[list[BulkTopic]]:
     """Split topics into groups of at most ``most`` partitions; a larger topic forms a group of its own."""
-    found: list[list[BulkTopic]] = []
+    groups: list[list[BulkTopic]] = []
     size = 0
-    for one in topics:
-        if not found or size + len(one.placements) > most:
-            found.append([])
+    for topic in topics:
+        if not groups or size + len(topic.placements) > most:
+            groups.append([])
             size = 0
-        found[-1].append(one)
-        size += len(one.placements)
-    return found
+        groups[-1].append(topic)
+        size += len(topic.placements)
+    return groups
 
 
 def create(client: AdminClient, topics: Sequence[BulkTopic], timeout_s: float) -> None:
@@ -59,15 +59,15 @@ def create(client: AdminClient, topics: Sequence[BulkTopic], timeout_s: float) -
     for piece in pieces(topics):
         wanted = [
             NewTopic(
-                one.name,
-                num_partitions=len(one.placements),
-                replica_assignment=[list(placement) for placement in one.placements],
-                config=dict(one.config),
+                topic.name,
+                num_partitions=len(topic.placements),
+                replica_assignment=[list(placement) for placement in topic.placements],
+                config=dict(topic.config),
             )
-            for one in piece
+            for topic in piece
         ]
-        made = client.create_topics(wanted, operation_timeout=CREATE_S, request_timeout=CREATE_S)
-        for name, future in made.items():
+        futures = client.create_topics(wanted, operation_timeout=CREATE_S, request_timeout=CREATE_S)
+        for name, future in futures.items():
             try:
                 future.result(timeout=2 * CREATE_S)
             except (KafkaException, TimeoutError) as error:
@@ -103,17 +103,17 @@ def others(client: AdminClient, topics: Sequence[BulkTopic], brokers: Collection
     """Count the partitions whose ISR differs from the one in ``wait_members``; all if no broker responds."""
     from confluent_kafka import KafkaException
 
-    count = sum(len(one.placements) for one in topics)
+    count = sum(len(topic.placements) for topic in topics)
     try:
-        found = client.list_topics(timeout=QUERY_S).topics
+        listed = client.list_topics(timeout=QUERY_S).topics
     except KafkaException:
         return count
     matching = 0
-    for one in topics:
-        if one.name not in found or found[one.name].error is not None:
+    for topic in topics:
+        if topic.name not in listed or listed[topic.name].error is not None:
             continue
-        for number, placement in enumerate(one.placements):
-            state = found[one.name].partitions.get(number)
+        for number, placement in enumerate(topic.placements):
+            state = listed[topic.name].partitions.get(number)
             wanted = {broker for broker in placement if brokers is None or broker in brokers}
             matching += state is not None and set(map(int, state.isrs)) == wanted
     return count - matching

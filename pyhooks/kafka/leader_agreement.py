@@ -61,13 +61,13 @@ def wait_agreed(
 
 
 def _state(metadata: Metadata, topics: Sequence[str]) -> State:
-    found = {topic: metadata.partitions[topic, 0] for topic in topics if (topic, 0) in metadata.partitions}
-    return {topic: (one.leader, tuple(sorted(one.isr))) for topic, one in found.items()}
+    partitions = {topic: metadata.partitions[topic, 0] for topic in topics if (topic, 0) in metadata.partitions}
+    return {topic: (partition.leader, tuple(sorted(partition.isr))) for topic, partition in partitions.items()}
 
 
 def _agreed(responses: Mapping[int, Metadata | None], topics: Sequence[str]) -> State:
     """Return the state on which all counted brokers agree; empty unless the leader of each topic responded."""
-    found: State = {}
+    agreed: State = {}
     for topic in topics:
         states = {broker: _state(one, topics).get(topic) for broker, one in responses.items() if one is not None}
         own = next((one for broker, one in states.items() if one is not None and one[0] == broker), None)
@@ -77,5 +77,5 @@ def _agreed(responses: Mapping[int, Metadata | None], topics: Sequence[str]) -> 
         others = [one for broker, one in states.items() if leader is not None and broker in leader.racks]
         if any(one != own for one in others):
             return {}
-        found[topic] = own
-    return found
+        agreed[topic] = own
+    return agreed

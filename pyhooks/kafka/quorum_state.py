@@ -61,10 +61,10 @@ class Quorum:
             node_id: node id.
             directory_id: id of its log directory; None for any.
         """
-        (end,) = (one.log_end for one in self.voters if one.node_id == self.leader)
-        for one in (*self.voters, *self.observers):
-            if one.node_id == node_id and directory_id in (None, one.directory_id):
-                return end - one.log_end
+        (end,) = (replica.log_end for replica in self.voters if replica.node_id == self.leader)
+        for replica in (*self.voters, *self.observers):
+            if replica.node_id == node_id and directory_id in (None, replica.directory_id):
+                return end - replica.log_end
         return None
 
 

@@ -218,8 +218,10 @@ def leaders(client: AdminClient, topics: Sequence[str], timeout_s: float = READY
     """
 
     def all_led() -> dict[str, int]:
-        found = {topic: state.leader for topic, state in try_states(client, topics).items() if state.leader >= 0}
-        return found if set(found) == set(topics) else {}
+        leader_by_topic = {
+            topic: state.leader for topic, state in try_states(client, topics).items() if state.leader >= 0
+        }
+        return leader_by_topic if set(leader_by_topic) == set(topics) else {}
 
     return wait_for(all_led, goal=f"leaders of {', '.join(topics)}", timeout_s=timeout_s, interval_s=0.2)
 

@@ -359,11 +359,11 @@ def metrics_command(
 
 def _summarize_polls(history: History, begin_ns: int) -> list[dict[str, Any]]:
     """Summarize each node's polls in the history since ``begin_ns``, with the node-level metrics of the gate."""
-    found: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for event, poll in PollDetails.each(history.events()):
         if event.mono_ns < begin_ns:
             continue
-        row = found.setdefault(
+        row = rows.setdefault(
             poll.node, {"node": poll.node, "rack": event.rack, "polls": 0, "answered": 0, "problem": "", "gate": {}}
         )
         row["polls"] += 1
@@ -372,11 +372,11 @@ def _summarize_polls(history: History, begin_ns: int) -> list[dict[str, Any]]:
             row["problem"] = failure.problem
         for metric in metrics.rows(event):
             if metric.topic is None and metric.name in GATE_METRICS and metric.value is not None:
-                seen = row["gate"].setdefault(
+                summary = row["gate"].setdefault(
                     metric.name, {"first": metric.value, "max": metric.value, "last": metric.value}
                 )
-                seen |= {"max": max(seen["max"], metric.value), "last": metric.value}
-    return [found[node] for node in sorted(found)]
+                summary |= {"max": max(summary["max"], metric.value), "last": metric.value}
+    return [rows[node] for node in sorted(rows)]
 
 
 def _require_kafka(lab: Lab) -> Lab:

@@ -117,7 +117,7 @@ def read_disks(
     lines = _dump([disk.data for disk in disks if disk.data.is_dir()])
     started = {disk.broker for disk in disks if runs is not None and runs(disk.broker)}
     problems: list[str] = []
-    found: list[DiskContents] = []
+    contents: list[DiskContents] = []
     for disk in disks:
         stopped = disk.stopped and disk.broker not in started
         own = lines.get(str(disk.data), [])
@@ -139,10 +139,10 @@ def read_disks(
             (str(chunk["topic"]), int(chunk["partition"]), str(chunk["torn"])) for chunk in chunks if "torn" in chunk
         )
         records = sum(len(line["keys"]) for line in chunks)
-        found.append(DiskContents(disk.broker, disk.rack, len(places), records, torn, stopped))
+        contents.append(DiskContents(disk.broker, disk.rack, len(places), records, torn, stopped))
     if problems:
         raise RackgateError(f"read the disks: {'; '.join(problems)}")
-    return tuple(found)
+    return tuple(contents)
 
 
 def _is_selected(topic: str, topics: Sequence[str]) -> bool:
@@ -175,20 +175,20 @@ def _chunk_events(disk: BrokerDisk, name: str, chunks: Sequence[Mapping[str, Any
 
 def _dump(folders: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
     """Run ``rackgate.hooks.LogDump`` on folders and return its output lines for each."""
-    found: dict[str, list[dict[str, Any]]] = {str(folder): [] for folder in folders}
+    lines_by_folder: dict[str, list[dict[str, Any]]] = {str(folder): [] for folder in folders}
     if not folders:
-        return found
+        return lines_by_folder
     built = Distribution.load()
     command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     command += [f"-Dlog4j2.configurationFile={LOG4J}", "-cp", f"{built.hooks}:{built.classpath()}"]
     output = process.run(
         [*command, "rackgate.hooks.LogDump"],
         task="read the disks",
-        stdin="".join(f"{folder}\n" for folder in found),
+        stdin="".join(f"{folder}\n" for folder in lines_by_folder),
         timeout_s=TIMEOUT_S,
     )
     for text in output.splitlines():
         if text.startswith("{"):
             line = json.loads(text)
-            found[line["folder"]].append(line)
-    return found
+            lines_by_folder[line["folder"]].append(line)
+    return lines_by_folder

@@ -116,12 +116,12 @@ _SETTINGS = {
 
 def _forbidding_settings(folder: Path = SYSCTL) -> list[tuple[str, str]]:
     """Return the kernel settings that forbid namespaces, with the values that would allow them."""
-    found = []
+    settings = []
     for name, (allowing, forbidding) in _SETTINGS.items():
         path = folder / name.replace(".", "/")
         if path.exists() and path.read_text(encoding="ascii").strip() in forbidding:
-            found.append((name, allowing))
-    return found
+            settings.append((name, allowing))
+    return settings
 
 
 def _printable(text: str) -> str:
@@ -254,12 +254,12 @@ def _state_folders() -> list[Path]:
     user = str(os.geteuid())
     given = os.environ.get(RUNTIME_VARIABLE)
     bases = dict.fromkeys([*([Path(given)] if given else []), RUN_USER / user])
-    found = [
+    folders = [
         base / "rackgate"
         for base in bases
         if private_files.find_folder(base, ADVICE, forbidden=private_files.OTHERS_ANY) is not None
     ]
-    return [*found, FALLBACK / f"rackgate-{user}"]
+    return [*folders, FALLBACK / f"rackgate-{user}"]
 
 
 def _state_folder() -> Path:
@@ -288,7 +288,7 @@ def list_labs() -> tuple[tuple[LabRecord, ...], tuple[str, ...]]:
     Raises:
         RackgateError: the folder for new labs is unsafe.
     """
-    found: list[LabRecord] = []
+    records: list[LabRecord] = []
     problems: list[str] = []
     for number, folder in enumerate(_state_folders()):
         try:
@@ -302,12 +302,12 @@ def list_labs() -> tuple[tuple[LabRecord, ...], tuple[str, ...]]:
             if not _is_name(file.stem):
                 continue  # not a lab's file
             try:
-                found.append(_read(file))
+                records.append(_read(file))
             except FileNotFoundError:
                 continue  # the lab was taken down in the meantime
             except RackgateError as error:
                 problems.append(f"{error}; ignored: delete it and {file.stem}.lock, which also ends a lab that has it")
-    return tuple(sorted(found, key=lambda lab: lab.name)), tuple(problems)
+    return tuple(sorted(records, key=lambda lab: lab.name)), tuple(problems)
 
 
 def _read(file: Path) -> LabRecord:
@@ -570,15 +570,15 @@ def _open_namespaces(lab: LabRecord) -> Iterator[dict[str, int]]:
         process_folder = stack.enter_context(_open_init_process(lab))
         if process_folder is None:
             raise RackgateError(f"lab {lab.name} has ended, see {lab.log}")
-        found: dict[str, int] = {}
+        descriptors: dict[str, int] = {}
         try:
             for option, name in NAMESPACES.items():
                 if lab.user or option != "--user":
-                    found[option] = os.open(f"ns/{name}", os.O_RDONLY, dir_fd=process_folder)
-                    stack.callback(os.close, found[option])
+                    descriptors[option] = os.open(f"ns/{name}", os.O_RDONLY, dir_fd=process_folder)
+                    stack.callback(os.close, descriptors[option])
         except OSError as error:
             raise RackgateError(f"lab {lab.name}: its namespaces can't be entered: {error.strerror}") from error
-        yield found
+        yield descriptors
 
 
 def _enter_command(command: Sequence[str], descriptors: Mapping[str, int]) -> list[str]:

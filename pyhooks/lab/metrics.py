@@ -71,12 +71,12 @@ def _number(text: str) -> float | None:
 
 def metrics_of(reading: MetricsReading, broker: int, mono_ns: int, wall_ms: int) -> tuple[Metric, ...]:
     """Return the metrics of a reading, with the time of its request."""
-    found = []
+    metrics = []
     for bean, attribute, value in reading.rows:
         topic, partition, name = _subject(bean)
         full = name if attribute == "Value" else f"{name}.{attribute}"
-        found.append(Metric(broker, topic, partition, full, _number(value), mono_ns, wall_ms))
-    return tuple(found)
+        metrics.append(Metric(broker, topic, partition, full, _number(value), mono_ns, wall_ms))
+    return tuple(metrics)
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ def _overlay(
 ) -> list[overlay.OverlayJar]:  # fmt: skip
     folder.mkdir(parents=True)
     manifest = (("Kafka-Version", plan.version), ("Rackgate-Series", series.series_hash(patches)))
-    made = []
+    overlay_jars = []
     for module in affected:
         nests = overlay.changed_nests(module, *(read_jar(jars[module.name]) for jars in classes))
         resources = overlay.changed_resources(*(state.tree / module.path / "src/main/resources" for state in states))
@@ -142,8 +142,8 @@ def _overlay(
             published=space.store.path(published), coordinates=published.id, folder=folder, manifest=manifest,
         )  # fmt: skip
         if jar:
-            made.append(jar)
-    return made
+            overlay_jars.append(jar)
+    return overlay_jars
 
 
 def _manifest(

@@ -52,7 +52,7 @@ def surface(content: bytes) -> frozenset[str]:
     at += 8
     interfaces = struct.unpack_from(f">{count}H", content, at)
     at += 2 * count
-    found = {
+    declarations = {
         f"flags {flags}",
         f"extends {_class(pool, parent)}",
         *(f"implements {_class(pool, i)}" for i in interfaces),
@@ -72,8 +72,8 @@ def surface(content: bytes) -> frozenset[str]:
                     constant = f" = {value!r}" if not isinstance(value, int) else f" = {pool[value]!r}"
                 at += 6 + length
             if not access & (_PRIVATE | _SYNTHETIC):
-                found.add(f"{kind} {_text(pool, name)} {_text(pool, descriptor)} {access}{constant}")
-    return frozenset(found)
+                declarations.add(f"{kind} {_text(pool, name)} {_text(pool, descriptor)} {access}{constant}")
+    return frozenset(declarations)
 
 
 def parent(content: bytes) -> str:

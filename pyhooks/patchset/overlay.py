@@ -160,11 +160,11 @@ def manifest_text(lines: Sequence[tuple[str, str]]) -> bytes:
 
 def _legal(original: Mapping[str, bytes], published: Path) -> dict[str, bytes]:
     """Return licence and notice of an overlay jar: the project's notice, which states the changes, then Kafka's."""
-    found = {}
+    files = {}
     for name, target in (("LICENSE", LICENSE), ("NOTICE", NOTICE)):
         content = original.get(target, original.get(name))
         if content is None:
             raise RackgateError(f"{published}: has no {name}; an overlay jar must include it")
-        found[target] = content
-    found[NOTICE] = paths.NOTICE.read_bytes() + b"\n" + b"=" * 80 + b"\n\n" + found[NOTICE]
-    return found
+        files[target] = content
+    files[NOTICE] = paths.NOTICE.read_bytes() + b"\n" + b"=" * 80 + b"\n\n" + files[NOTICE]
+    return files

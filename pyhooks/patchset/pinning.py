@@ -158,15 +158,15 @@ def _resolve(
         task=f"resolve the {role} artifacts",
         log=work / f"resolve-{role}.log",
     )
-    found = []
+    resolved = []
     for line in listing.read_text(encoding="utf-8").splitlines():
         if match := _LISTED.match(line):
             parts = [match["group"], match["name"], match["version"], *filter(None, [match["classifier"]])]
-            found.append((":".join(parts), Path(match["path"])))
-    missing = set(roots.artifacts) - {coordinates for coordinates, _ in found}
+            resolved.append((":".join(parts), Path(match["path"])))
+    missing = set(roots.artifacts) - {coordinates for coordinates, _ in resolved}
     if missing:
         raise RackgateError(f"resolve the {role} artifacts: Maven did not list {sorted(missing)[0]}, see {listing}")
-    return found
+    return resolved
 
 
 def _pyspark_jars() -> frozenset[str]:

@@ -109,11 +109,11 @@ def _artifact(id_: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tools(pins: Mapping[str, str]) -> list[dict[str, Any]]:
-    found = []
+    components = []
     for path, digest in sorted(pins.items()):
         file = Download.parse(path, Path())
         purl = _purl(file.group, file.name, file.version, file.classifier, file.type)
-        found.append(
+        components.append(
             {
                 "type": "library",
                 "bom-ref": f"build:{purl}",
@@ -124,7 +124,7 @@ def _tools(pins: Mapping[str, str]) -> list[dict[str, Any]]:
                 "hashes": _hashes(digest),
             }
         )
-    return found
+    return components
 
 
 def _hashes(digest: str) -> list[dict[str, str]]:

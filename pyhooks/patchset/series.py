@@ -72,11 +72,11 @@ class Patch:
     @property
     def depends(self) -> tuple[str, ...]:
         """Subjects or file numbers of the fixes it depends on, as written in its trailers."""
-        found: list[str] = []
+        dependencies: list[str] = []
         for value in self.values("Depends"):
             if value.lower() != "none":
-                found += re.split(r", ?", value) if _FIX_NUMBERS.fullmatch(value) else [value]
-        return tuple(found)
+                dependencies += re.split(r", ?", value) if _FIX_NUMBERS.fullmatch(value) else [value]
+        return tuple(dependencies)
 
     def values(self, key: str) -> tuple[str, ...]:
         """Return the values of all trailers with this key."""

@@ -134,22 +134,22 @@ class Jar:
 
         Empty if the class is not found.
         """
-        found: list[str] = []
+        superclasses: list[str] = []
         content = self.read(f"{name}.class")
         while content is not None and (above := class_file.parent(content)) not in ("", _TOP):
-            found.append(above.rpartition(".")[2])
+            superclasses.append(above.rpartition(".")[2])
             content = self.read(f"{above.replace('.', '/')}.class")
-        return found
+        return superclasses
 
     def versions(self, name: str) -> list[int]:
         """Return the lowest and highest version of a message class; empty if the class is not found."""
         content = self.read(f"{name}.class")
-        found = {
+        version_by_side = {
             match[1]: int.from_bytes(ast.literal_eval(match[2]), signed=True)
             for line in (class_file.surface(content) if content is not None else ())
             if (match := _VERSION.fullmatch(line))
         }
-        return [found[side] for side in ("LOWEST", "HIGHEST") if side in found]
+        return [version_by_side[side] for side in ("LOWEST", "HIGHEST") if side in version_by_side]
 
 
 def _is_relevant(name: str) -> bool:

@@ -105,8 +105,8 @@ class CopyRun(ProducerRun):
     def _add_offsets(self, txn: int, messages: Sequence[Any]) -> str:
         """Add the offsets to a transaction; return ``commit``, or ``abort`` if they were rejected."""
         taken: dict[int, tuple[int, int]] = {}
-        for one in messages:
-            number, offset = int(one.partition()), int(one.offset())
+        for message in messages:
+            number, offset = int(message.partition()), int(message.offset())
             taken[number] = taken.get(number, (offset, 0))[0], offset + 1
         copy = CopyDetails(
             run=self.run_id,
@@ -126,9 +126,9 @@ class CopyRun(ProducerRun):
     def _seek_committed(self) -> bool:
         """Seek to the group's committed offsets; return whether the coordinator responded."""
         try:
-            for one in self._consumer.committed(self._consumer.assignment(), timeout=REQUEST_S):
+            for partition in self._consumer.committed(self._consumer.assignment(), timeout=REQUEST_S):
                 # a partition without a committed offset restarts where the group began
-                self._consumer.seek(TopicPartition(one.topic, one.partition, max(one.offset, 0)))
+                self._consumer.seek(TopicPartition(partition.topic, partition.partition, max(partition.offset, 0)))
         except KafkaException:
             return False
         return True

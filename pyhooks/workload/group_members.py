@@ -209,15 +209,15 @@ def parse_memberships(text: str) -> list[Membership]:
     Raises:
         RackgateError: the text is malformed, a protocol is unknown, or a group is repeated.
     """
-    found = []
+    memberships = []
     for part in text.split(","):
         group, _, protocol = part.partition(":")
         if not group or protocol not in PROTOCOLS:
             raise RackgateError(f"--groups {part!r}: name:protocol, protocols are {', '.join(PROTOCOLS)}")
-        found.append(Membership(group, protocol))
-    if len({one.group for one in found}) < len(found):
+        memberships.append(Membership(group, protocol))
+    if len({membership.group for membership in memberships}) < len(memberships):
         raise RackgateError(f"--groups {text}: duplicate group: a process has one member in a group")
-    return found
+    return memberships
 
 
 def _run(members: Sequence[MemberRun]) -> None:

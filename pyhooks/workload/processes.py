@@ -33,12 +33,12 @@ def stopped_after(begun: Iterable[R]) -> Iterator[list[R]]:
     """
     started: list[R] = []
     try:
-        for one in begun:
-            started.append(one)  # noqa: PERF402 - those before one that fails must be known
+        for program in begun:
+            started.append(program)  # noqa: PERF402 - those before one that fails must be known
         yield started
-        for one in started:
-            one.stop()
+        for program in started:
+            program.stop()
     finally:
-        for one in started:
-            if one.runs:
-                one.kill()
+        for program in started:
+            if program.runs:
+                program.kill()

@@ -231,13 +231,13 @@ def parse_racks(text: str) -> dict[int, str]:
     Raises:
         RackgateError: the text is malformed.
     """
-    found: dict[int, str] = {}
+    rack_by_broker: dict[int, str] = {}
     for entry in filter(None, text.split(",")):
         broker, equals, rack = entry.partition("=")
         if not equals or not broker.isdecimal():
             raise RackgateError(f"--racks {text}: {entry!r}: expected broker=rack")
-        found[int(broker)] = rack
-    return found
+        rack_by_broker[int(broker)] = rack
+    return rack_by_broker
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
