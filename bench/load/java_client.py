@@ -26,7 +26,7 @@ class JavaClient:
         self._producer = producer
         self._open: set[Future[Sent]] = set()
         for topic in topics:
-            self._producer.learn(topic)
+            self._producer.fetch_metadata(topic)
 
     def produce(
         self, topic: str, value: bytes, key: bytes, partition: int, *, on_delivery: Callable[..., None]

@@ -71,7 +71,7 @@ def judge_command(
             "settle_s": settle_s,
             "measured_settle_s": settling.measured_s if settling else None,
             "measured_changes": settling.changes if settling else 0,
-            "measured_told_s": settling.reported_s if settling else None,
+            "measured_reported_s": settling.reported_s if settling else None,
             "verdicts": [asdict(result) for result in found],
             "left_out": left_out,
         }

@@ -135,7 +135,7 @@ class _SpreadJudge:
             return f"{attempt.topic}: its required replicas and racks are unknown", False, False
         need = min(requirement.effective(observation).racks for requirement in required for observation in placed)
         replicas = {broker for observation in placed for broker in observation.replicas}
-        left = most_racks(replicas, near, [outage.fault for outage in during])
+        left = max_racks(replicas, near, [outage.fault for outage in during])
         if left >= need:
             return "", True, False
         reason = (
@@ -159,7 +159,7 @@ class _SpreadJudge:
         return near, complete and all(two.at_ns - one.at_ns <= BLIND_S * NS for one, two in pairwise(near))
 
 
-def most_racks(replicas: set[int], near: Sequence[RecordedPartition], faults: Sequence[RecordedFault]) -> int:
+def max_racks(replicas: set[int], near: Sequence[RecordedPartition], faults: Sequence[RecordedFault]) -> int:
     """Return the most racks that can have a record, if one of these replicas accepted it and others replicated it.
 
     Args:

@@ -11,21 +11,19 @@ _WRITTEN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def seconds(text: str, option: str, *, most_s: float = MAX_S) -> float:
+def seconds(text: str, option: str, *, max_s: float = MAX_S) -> float:
     """Parse a duration and return it in seconds; it must be above 0.
 
     Args:
         text: the duration with its unit.
         option: command-line option that it was given with, for the error.
-        most_s: maximum in seconds.
+        max_s: maximum in seconds.
 
     Raises:
         RackgateError: the text is not a duration, or the duration is out of bounds.
     """
     found = _WRITTEN.fullmatch(text.strip())
     value = float(found[1]) * _SECONDS[found[2]] if found else 0.0
-    if not 0 < value <= most_s:
-        raise RackgateError(
-            f"{option} {text}: expected a duration such as 500ms, 30s or 2m, at most {most_s / 3600:g}h"
-        )
+    if not 0 < value <= max_s:
+        raise RackgateError(f"{option} {text}: expected a duration such as 500ms, 30s or 2m, at most {max_s / 3600:g}h")
     return value

@@ -191,7 +191,7 @@ class Producer(Client):
             raise
         return future
 
-    def learn(self, topic: str) -> None:
+    def fetch_metadata(self, topic: str) -> None:
         """Wait until the producer has the topic's metadata, for at most ``max.block.ms``.
 
         Raises:

@@ -80,7 +80,7 @@ def parse_probabilities(
     Raises:
         RackgateError: a value is neither a probability nor a rate, or the window is not a duration.
     """
-    window_s = seconds(window, WINDOW.option, most_s=WINDOW_MOST_S)
+    window_s = seconds(window, WINDOW.option, max_s=WINDOW_MOST_S)
     return FailureProbabilities(
         parse_unavailable_share(broker_away, BROKER_AWAY.option),
         parse_unavailable_share(rack_away, RACK_AWAY.option),
@@ -104,7 +104,7 @@ def parse_unavailable_share(text: str, option: str) -> float:
     Raises:
         RackgateError: the text has neither form, or the share is above 1.
     """
-    rate = outage_rate(text, option, most_s=YEAR_S)
+    rate = outage_rate(text, option, max_s=YEAR_S)
     if rate is None:
         return _parse_probability(text, option, "4x1h (four times a year, an hour each)")
     share = rate[0] * rate[1] / YEAR_S
@@ -113,10 +113,10 @@ def parse_unavailable_share(text: str, option: str) -> float:
     return share
 
 
-def outage_rate(text: str, option: str, *, most_s: float) -> tuple[float, float] | None:
+def outage_rate(text: str, option: str, *, max_s: float) -> tuple[float, float] | None:
     """Parse ``4x1h`` and return the number of outages a year and their duration in seconds; None for another form."""
     match = _OUTAGE_RATE.fullmatch(text.strip())
-    return (float(match[1]), seconds(match[2], f"{option} {text}: in it,", most_s=most_s)) if match else None
+    return (float(match[1]), seconds(match[2], f"{option} {text}: in it,", max_s=max_s)) if match else None
 
 
 def parse_destruction_probability(text: str, option: str, window_s: float) -> float:

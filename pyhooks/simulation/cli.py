@@ -215,6 +215,6 @@ def _parse_setting(text: str, rf: int) -> GateSetting:
         if not 1 <= value <= rf:
             raise RackgateError(f"--setting {text}: {name} is {value}: expected 1 to {rf}, the replication factor")
     options = dict(part.strip().split("=") for part in match[3].split(",")[1:])
-    lower_s = seconds(options["lower"], f"--setting {text}: lower", most_s=YEAR_S / 12) if "lower" in options else NEVER
+    lower_s = seconds(options["lower"], f"--setting {text}: lower", max_s=YEAR_S / 12) if "lower" in options else NEVER
     elr = next(elr for elr in ELRS if elr == options.get("elr", ELRS[0]))
     return GateSetting(int(match[1]), int(match[2]), elr, lower_s)

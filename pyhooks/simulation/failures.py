@@ -95,7 +95,7 @@ def parse_faults(options: Mapping[str, str]) -> tuple[FaultRates, Timing]:
         return options.get(default.option, default.value), default.option
 
     def duration(default: OptionDefault) -> float:
-        return seconds(*value(default), most_s=YEAR_S / 12)
+        return seconds(*value(default), max_s=YEAR_S / 12)
 
     faults = FaultRates(
         broker=_spell_rate(*value(BROKER)),
@@ -120,7 +120,7 @@ def _spell_rate(text: str, option: str) -> SpellRate:
     """Parse ``4x1h`` (four times a year, an hour each on average), or ``0`` for never."""
     if text.strip() == "0":
         return SpellRate(0.0, 1.0)
-    rate = failure_rates.outage_rate(text, option, most_s=YEAR_S / 12)
+    rate = failure_rates.outage_rate(text, option, max_s=YEAR_S / 12)
     if rate is None:
         raise RackgateError(
             f"{option} {text}: expected 4x1h (four times a year, an hour each on average), or 0 for never"

@@ -520,7 +520,7 @@ def mutate_command(
     else:
         for verdict in summary.verdicts:
             if verdict.name in summary.chosen and verdict.status != mutation.KILLED:
-                print_line(f"{verdict.status}: {verdict.name}: {verdict.said}")
+                print_line(f"{verdict.status}: {verdict.name}: {verdict.message}")
         print_line(
             f"{len(summary.chosen)} mutants: {summary.count(mutation.KILLED)} killed, "
             f"{summary.count(mutation.SURVIVED)} survived, {summary.count(mutation.UNKNOWN)} unknown; "

@@ -64,14 +64,14 @@ class MutantVerdict:
 
     Attributes:
         by: ``class#method`` of the failed test, or empty.
-        said: message of the failed test, or the reason for another status.
+        message: message of the failed test, or the reason for another status.
         key: hash of all inputs, see ``Mutant.key``.
     """
 
     name: str
     status: str
     by: str
-    said: str
+    message: str
     seconds: float
     key: str
 
@@ -225,7 +225,7 @@ def _run(todo: Sequence[Mutant], tester: MutantTester, results: MutantResults, s
             verdict = judge(tester, mutant, bases, mutant.key(context))
             results.add(verdict)
             line = f"  {done + 1}/{len(todo)} {verdict.status} {verdict.name} ({verdict.seconds:.1f} s): "
-            ending = verdict.by or verdict.said
+            ending = verdict.by or verdict.message
             stages.print_line(f"{line}{ending}{estimate}")
 
 

@@ -55,6 +55,6 @@ def set_command(
     now, before = (requirement_changes.requirement_text(value) for value in (found.value, found.before))
     typer.echo(
         f"topic {topic}: {now} (before: {before}); brokers {', '.join(map(str, found.brokers))} reported it"
-        f" {found.told_s:.2f} s after the request"
+        f" {found.reported_s:.2f} s after the request"
         + (f"; fenced: {', '.join(map(str, found.fenced))}" if found.fenced else "")
     )

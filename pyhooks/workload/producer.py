@@ -186,7 +186,7 @@ class ProducerRun:
         for number, client in enumerate(self._clients):
             topics = [topic for lane in self._lanes if lane.client == number for topic in lane.topics]
             for _ in range(LEARN_TRIES):
-                error = client.learn(topics)
+                error = client.fetch_metadata(topics)
                 if not error or self.stop.is_set():
                     break
             else:

@@ -150,7 +150,7 @@ CLOSE_GRACE_S = 2.0
 class ProducerClient(Protocol):
     """A producer that reports a result for every record it was given."""
 
-    def learn(self, topics: Sequence[str]) -> str:
+    def fetch_metadata(self, topics: Sequence[str]) -> str:
         """Fetch the topics' metadata, within the settings' timeout for each; return the error, or ``""``."""
 
     def send(self, records: Sequence[ProducerRecord]) -> None:
@@ -205,13 +205,13 @@ class JavaProducer:
             settings.bootstrap, settings.java(), home=home, close_timeout_s=settings.close_timeout_s
         )
 
-    def learn(self, topics: Sequence[str]) -> str:
+    def fetch_metadata(self, topics: Sequence[str]) -> str:
         """See ``ProducerClient``."""
         from pyhooks.jvm.java_exception import JavaError
 
         try:
             for topic in topics:
-                self._producer.learn(topic)
+                self._producer.fetch_metadata(topic)
         except JavaError as error:
             return error.java_class
         return ""
@@ -320,7 +320,7 @@ class ConfluentProducer:
         self._timeout_s = settings.timeout_ms / 1000
         self._close_timeout_s = settings.close_timeout_s
 
-    def learn(self, topics: Sequence[str]) -> str:
+    def fetch_metadata(self, topics: Sequence[str]) -> str:
         """See ``ProducerClient``."""
         try:
             for topic in topics:

@@ -67,7 +67,7 @@ class SettledChange:
     value: Requirement  # new requirement
     brokers: tuple[int, ...]  # ids of the brokers that reported the new requirement
     fenced: tuple[int, ...]  # ids of the brokers that apply it when they are back
-    told_s: float  # seconds from the request until all of them had reported it
+    reported_s: float  # seconds from the request until all of them had reported it
 
 
 def requirement_text(value: Requirement) -> str:

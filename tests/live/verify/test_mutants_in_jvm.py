@@ -157,7 +157,7 @@ def test_mutate_from_list_to_summary(
         bases = {base.selector: base for base in run_base(trier, "q.GateTest", [method])}
         verdict = judge(trier, one, bases, "key")
     assert verdict.status == status, verdict
-    assert any(message in verdict.said for message in reason.split("|")), verdict
+    assert any(message in verdict.message for message in reason.split("|")), verdict
     assert verdict.by == ("q.GateTest#refuses" if status == KILLED else "")
 
 
@@ -168,7 +168,7 @@ def test_a_changed_constant_requires_compiling_its_users(bench: MutantRunner) ->
         bases = {base.selector: base for base in run_base(trier, "q.GateTest", ["limit"])}
         verdict = judge(trier, replace(one, recompile=("alpha/src/main/java/p/User.java",)), bases, "key")
     assert verdict.status == KILLED
-    assert "expected: <2> but was: <3>" in verdict.said
+    assert "expected: <2> but was: <3>" in verdict.message
 
 
 def test_an_ended_compiler_is_a_one_line_error(bench: MutantRunner) -> None:

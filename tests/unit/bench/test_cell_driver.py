@@ -444,7 +444,7 @@ class FakeProducer:
         self.futures: list[Future[Sent]] = []
         self.closed = 0
 
-    def learn(self, topic: str) -> None:
+    def fetch_metadata(self, topic: str) -> None:
         self.learned.append(topic)
 
     def send_batch(self, topic: str, values: list[bytes], *, keys: list[bytes], partitions: int) -> Future[Sent]:
@@ -516,7 +516,7 @@ def test_only_the_positive_control_s_client_has_acks_1_and_no_idempotence(
             # addresses come first for the Java client alone
             configs.append(next(one for one in given if isinstance(one, dict)))
 
-        def learn(self, topic: str) -> None:
+        def fetch_metadata(self, topic: str) -> None:
             pass
 
         def close(self) -> None:

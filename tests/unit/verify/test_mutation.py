@@ -169,7 +169,7 @@ BASES = {"q.GateTest": Baseline("q.GateTest", ("id:one", "id:two"), "", 1.0)}
 def test_a_mutant_is_killed_only_by_a_test_that_passes_without_it(run: JvmRun, status: str, reason: str) -> None:
     verdict = judge(FakeTester(mutated={"q.GateTest": run}), mutant(), BASES, "key")
     assert verdict.status == status
-    assert reason in verdict.said
+    assert reason in verdict.message
     assert bool(verdict.by) == (status == KILLED)
 
 
@@ -177,7 +177,7 @@ def test_a_mutant_that_does_not_compile_is_unknown() -> None:
     tester = FakeTester(fault=NotCompiledError("javac: Gate.java:1: error: no"))
     verdict = judge(tester, mutant(), BASES, "key")
     assert (verdict.status, tester.runs) == (UNKNOWN, [])
-    assert "error: no" in verdict.said
+    assert "error: no" in verdict.message
 
 
 def test_tests_that_fail_without_a_mutant_judge_nothing() -> None:
@@ -189,7 +189,7 @@ def test_tests_that_fail_without_a_mutant_judge_nothing() -> None:
     for tests in (("q.GateTest#two",), ("q.GateTest#one", "q.GateTest#two")):
         verdict = judge(FakeTester(), mutant(tests=tests), bases, "key")
         assert verdict.status == UNKNOWN
-        assert "fails without a mutant" in verdict.said
+        assert "fails without a mutant" in verdict.message
 
 
 def test_a_run_without_a_mutant_that_ends_early_judges_nothing() -> None:
@@ -261,7 +261,7 @@ def test_results_are_kept_while_their_inputs_are_unchanged(tmp_path: Path) -> No
     listed = (mutant("a"), mutant("b"), mutant("c"))
     tester = FakeTester(mutated={"q.GateTest": jvm_run("failed one")})
     results = MutantResults(tmp_path, listed, CONTEXTS)
-    assert [verdict.said for verdict in results.verdicts()] == [mutation.NOT_RUN] * 3
+    assert [verdict.message for verdict in results.verdicts()] == [mutation.NOT_RUN] * 3
     results.add_bases("series", BASES.values())
     results.add(judge(tester, listed[0], results.bases["series"], listed[0].key("series")))
     results.add(

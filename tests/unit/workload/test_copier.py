@@ -52,7 +52,7 @@ class FakeProducer(ConfluentProducer):
         self.cluster = cluster
         self.reports: list[SendResult] = []
 
-    def learn(self, topics: Sequence[str]) -> str:  # noqa: ARG002 - the fake needs no metadata
+    def fetch_metadata(self, topics: Sequence[str]) -> str:  # noqa: ARG002 - the fake needs no metadata
         return ""
 
     def send(self, records: Sequence[ProducerRecord]) -> None:

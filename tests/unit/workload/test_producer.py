@@ -50,9 +50,9 @@ class Fake:
     announced_at_send: list[int] = field(default_factory=list)
     history: Path | None = None
 
-    def learn(self, topics: Sequence[str]) -> str:
+    def fetch_metadata(self, topics: Sequence[str]) -> str:
         self.steps += [f"learn {topic}" for topic in topics]
-        return self.fails("learn") or ""
+        return self.fails("fetch_metadata") or ""
 
     def send(self, records: Sequence[ProducerRecord]) -> None:
         if self.history is not None:
@@ -139,11 +139,11 @@ def test_every_record_is_announced_sent_and_reported(tmp_path: Path) -> None:
 
 def test_a_client_without_metadata_records_it_and_sends_anyway(tmp_path: Path) -> None:
     errors = ["org.apache.kafka.common.errors.TimeoutException"] * 2
-    client = Fake(fails=lambda step: errors.pop() if step == "learn" and errors else None)
+    client = Fake(fails=lambda step: errors.pop() if step == "fetch_metadata" and errors else None)
     events = drive(replace(PLAN, topics=("t",)), tmp_path / "slow.jsonl", client)
     assert client.steps.count("learn t") == 3
     assert not with_op(events, "learn"), "the third try succeeded"
-    client = Fake(fails=lambda step: "TIMED_OUT" if step == "learn" else None)
+    client = Fake(fails=lambda step: "TIMED_OUT" if step == "fetch_metadata" else None)
     events = drive(replace(PLAN, topics=("t",)), tmp_path / "never.jsonl", client)
     (learned,) = with_op(events, "learn")
     assert (learned.outcome, learned.data["exception"]) == ("unknown", "TIMED_OUT")

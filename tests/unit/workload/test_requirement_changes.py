@@ -109,7 +109,7 @@ def test_a_change_settles_when_every_broker_reports_it(tmp_path: Path) -> None:
         "before the change, three times with the old value, and once with the new"
     )
     assert 4 not in client.queried
-    assert change.told_s > 0
+    assert change.reported_s > 0
     events = list(history.events())
     settings = RequirementTimeline(events)
     assert settings.possible("t", events[1].mono_ns + 1, events[2].mono_ns - 1) == {change.before, change.value}
