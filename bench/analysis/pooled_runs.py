@@ -28,7 +28,7 @@ ADVICE = "nothing was changed: restore the file, or choose another folder with -
 # Keys of a line and their types.
 _KEYS = {"run_id": str, "started": str, "command": str, "conditions": dict, "cells": list}
 _ARM = ("arm", "intended", "acked", "refused", "late_share")
-_COMPARISON = ("arm", "at", "ratio", "word", "reason")
+_COMPARISON = ("arm", "at", "ratio", "verdict", "reason")
 
 
 def stored_runs(out: Path) -> list[dict[str, Any]]:
@@ -186,7 +186,7 @@ def _verdict(run: Mapping[str, Any], pooled: Mapping[str, Any]) -> dict[str, Any
     """Return the ratio and verdict of one run for a pooled comparison."""
     rows = _stored_cell(run, pooled["cell"])["comparisons"]
     row = next(row for row in rows if (row["arm"], row["at"]) == (pooled["arm"], pooled["at"]))
-    return {"run_id": run["run_id"], **{name: row[name] for name in ("ratio", "word", "reason")}}
+    return {"run_id": run["run_id"], **{name: row[name] for name in ("ratio", "verdict", "reason")}}
 
 
 def _pooled(cell: BenchCell, runs: Sequence[Mapping[str, Any]]) -> CellMeasurements:

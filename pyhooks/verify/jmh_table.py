@@ -18,10 +18,10 @@ def render(summary: Mapping[str, Any]) -> str:
 def _rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     for result in summary["comparisons"]:
         verdict = "control" if result["control"] else result["verdict"]
-        if not result["bars"]:
+        if not result["targets"]:
             yield result["name"], str(result["forks"]), "", "", "", "", verdict
             continue
-        measured = {target["name"]: target["measured"] for target in result["bars"]}
+        measured = {target["name"]: target["measured"] for target in result["targets"]}
         yield (
             result["name"],
             str(result["forks"]),

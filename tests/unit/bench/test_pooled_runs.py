@@ -118,7 +118,7 @@ def test_two_pooled_runs_equal_the_analysis_of_their_union(tmp_path: Path) -> No
     (first,) = [row for row in compare([one])[0] if (row["arm"], row["at"]) == ("B", "p99")]
     assert [run["run_id"] for run in by_arm["B", "p99"]["runs"]] == ["r1", "r2"]
     assert by_arm["B", "p99"]["runs"][0]["ratio"] == first["ratio"]
-    assert (first["reason"], by_arm["P", "p50"]["word"]) == ("few blocks", "faster")
+    assert (first["reason"], by_arm["P", "p50"]["verdict"]) == ("few blocks", "faster")
     assert pooled["runs"][0]["differences"] == ["code: code of r1, now code of r2"]
 
 
@@ -149,7 +149,7 @@ def test_a_run_of_another_build_is_listed_and_not_pooled(tmp_path: Path) -> None
 
 def test_a_plan_that_changed_after_a_run_is_refused(tmp_path: Path) -> None:
     append(tmp_path, "r1", measure(1))
-    pooled_runs.check_plan(tmp_path, dataclasses.replace(PLAN, bar_min=5.0).as_json())
+    pooled_runs.check_plan(tmp_path, dataclasses.replace(PLAN, target_min=5.0).as_json())
     pooled_runs.check_plan(tmp_path, dataclasses.replace(PLAN, name="another", seed=3).as_json())
     with pytest.raises(RackgateError) as error:
         pooled_runs.check_plan(tmp_path, plan_with(band_p99=0.2).as_json())
