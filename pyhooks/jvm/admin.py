@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -111,6 +111,19 @@ class Voter:
     lag_ms: int | None
 
 
+@dataclass(frozen=True)
+class OffsetAndEpoch:
+    """Offset of a partition, as its leader reports it.
+
+    Attributes:
+        offset: offset.
+        epoch: leader epoch, or -1 if it was not reported.
+    """
+
+    offset: int
+    epoch: int
+
+
 class Admin(Client):
     """org.apache.kafka.clients.admin.Admin of the built distribution.
 
@@ -206,16 +219,19 @@ class Admin(Client):
         nodes = self._get(self._java.describeCluster().nodes())
         return tuple(sorted(map(_cluster_node, nodes), key=lambda node: node.broker_id))
 
-    def topics(self) -> dict[str, TopicState | JavaError]:
+    def topics(self, only: Collection[str] | None = None) -> dict[str, TopicState | JavaError]:
         """Return all topics including internal ones, sorted by name; for each its state, or the error of describing it.
 
         Topics deleted in the meantime are omitted. A topic that one broker does not know, but that is
         still listed in a second request, keeps its error: that broker's metadata may lag.
 
+        Args:
+            only: names of topics to describe instead of all; those that do not exist are omitted.
+
         Raises:
             JavaError: no response in time, or topics cannot be listed.
         """
-        names = self._topic_names()
+        names = self._topic_names() if only is None else list(only)
         result = self._java.describeTopics(jpype.java.util.ArrayList(names)).topicNameValues()
         found: dict[str, TopicState | JavaError] = {}
         ids = _NodeIds()
@@ -236,6 +252,32 @@ class Admin(Client):
     def _topic_names(self) -> Any:
         options = jpype.JClass("org.apache.kafka.clients.admin.ListTopicsOptions")
         return self._get(self._java.listTopics(options().listInternal(True)).names())
+
+    def offsets(
+        self, partitions: Collection[tuple[str, int]], *, latest: bool
+    ) -> dict[tuple[str, int], OffsetAndEpoch | JavaError]:
+        """Return an offset of each partition, or the error of querying it.
+
+        Args:
+            partitions: topics and partition numbers.
+            latest: the high watermark, with the leader's epoch; otherwise the start of the log.
+        """
+        partition_class = jpype.JClass("org.apache.kafka.common.TopicPartition")
+        spec = jpype.JClass("org.apache.kafka.clients.admin.OffsetSpec")
+        wanted = jpype.java.util.HashMap()
+        for topic, number in partitions:
+            wanted.put(partition_class(topic, number), spec.latest() if latest else spec.earliest())
+        result = self._java.listOffsets(wanted)
+        found: dict[tuple[str, int], OffsetAndEpoch | JavaError] = {}
+        for topic, number in partitions:
+            try:
+                info = self._get(result.partitionResult(partition_class(topic, number)))
+            except JavaError as error:
+                found[topic, number] = error
+            else:
+                epoch = info.leaderEpoch()
+                found[topic, number] = OffsetAndEpoch(int(info.offset()), int(epoch.get()) if epoch.isPresent() else -1)
+        return found
 
     def reassignments(self) -> dict[tuple[str, int], Reassignment]:
         """Return the ongoing reassignments, by topic and partition.
@@ -326,8 +368,8 @@ class Admin(Client):
             epoch=int(metadata.finalizedFeaturesEpoch().get()),
         )
 
-    def set_topic_config(self, topic: str, name: str, value: str) -> None:
-        """Set one configuration of a topic and keep the others.
+    def set_topic_config(self, topic: str, name: str, value: str | None) -> None:
+        """Set one configuration of a topic, or remove it if ``value`` is None, and keep the others.
 
         Raises:
             JavaError: rejected, or no response in time.
@@ -337,7 +379,8 @@ class Admin(Client):
         resource = resource_class(resource_class.Type.TOPIC, topic)
         operation_class = jpype.JClass(f"{package}.AlterConfigOp")
         entry = jpype.JClass(f"{package}.ConfigEntry")(name, value)
-        operation = operation_class(entry, operation_class.OpType.SET)
+        kind = operation_class.OpType.DELETE if value is None else operation_class.OpType.SET
+        operation = operation_class(entry, kind)
         change = jpype.java.util.Map.of(resource, jpype.java.util.List.of(operation))
         self._get(self._java.incrementalAlterConfigs(change).all())
 

@@ -16,7 +16,8 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -112,6 +113,7 @@ def query_cluster(
     timeout_s: float,
     report_step: Callable[[str], None],
     unclean: bool = False,
+    only: Collection[str] | None = None,
 ) -> ClusterObservation:
     """Query a cluster and all its brokers.
 
@@ -121,6 +123,7 @@ def query_cluster(
         timeout_s: timeout of all requests together.
         report_step: called with a description of each step.
         unclean: also request ``unclean.leader.election.enable``.
+        only: names of topics to query instead of all; those that do not exist are left out.
 
     Raises:
         RackgateError: the cluster can't be queried. A single broker that does not respond is no error.
@@ -134,7 +137,7 @@ def query_cluster(
             report_step("querying brokers and racks")
             cluster_id, nodes = admin.cluster()
             report_step("querying topics")
-            topics = admin.topics()
+            topics = admin.topics(only)
             report_step("querying controllers")
             admin.deadline = time.monotonic() + _left_s(end) * _OPTIONAL_SHARE
             try:
@@ -207,6 +210,24 @@ def query_brokers(bootstrap: str, config: Mapping[str, str], *, timeout_s: float
     brokers = _brokers(nodes)
     enforcement = _enforcement(brokers, query_each_broker(_addresses(nodes), {}, config, timeout_s=timeout_s))
     return ClusterObservation(ClusterSnapshot(cluster_id, brokers, (), enforcement.enforced), enforcement)
+
+
+def query_cluster_id(bootstrap: str, config: Mapping[str, str], *, timeout_s: float) -> str:
+    """Return Kafka's cluster id.
+
+    Args:
+        bootstrap: bootstrap servers, ``host:port,…``.
+        config: further properties of Kafka's clients.
+        timeout_s: timeout.
+
+    Raises:
+        RackgateError: the cluster can't be queried.
+    """
+    try:
+        with Admin.responsive(bootstrap, timeout_s=timeout_s, config=config) as admin:
+            return admin.cluster()[0]
+    except JavaError as error:
+        raise _query_error(bootstrap, config, error, timeout_s) from error
 
 
 def _query_error(bootstrap: str, config: Mapping[str, str], error: JavaError, timeout_s: float) -> RackgateError:
@@ -477,21 +498,32 @@ def query_each_broker(
     )
 
 
-def _query_broker(
-    broker: int,
-    address: tuple[str, int],
-    topics: frozenset[str],
-    requests: list[Any],
-    config: Mapping[str, str],
-    timeout_s: float,
-) -> BrokerResponse | str:
-    """Return a broker's response, or the reason why there is none."""
+@dataclass(frozen=True)
+class BrokerClient:
+    """Kafka's own network client with one broker as its only node; the attributes are Java objects."""
+
+    java: Any
+    versions: Any
+    node: Any
+
+
+@contextmanager
+def network_client(
+    broker: int, address: tuple[str, int], config: Mapping[str, str], timeout_ms: int
+) -> Iterator[BrokerClient]:
+    """Yield a network client of one broker, which is closed at the end of the block; the JVM must be running.
+
+    Args:
+        broker: broker id.
+        address: its host and port.
+        config: further properties of Kafka's clients.
+        timeout_ms: timeout of each request.
+    """
     kafka = jpype.JPackage("org").apache.kafka
-    timeout_ms = max(1, round(timeout_s * 1000))
     properties = jpype.java.util.HashMap()
     for key, value in {**config, "bootstrap.servers": "unused:1", "request.timeout.ms": str(timeout_ms)}.items():
         properties.put(key, value)
-    versions, clock = kafka.clients.ApiVersions(), kafka.common.utils.Time.SYSTEM
+    versions = kafka.clients.ApiVersions()
     metrics = kafka.common.metrics.Metrics()
     node = kafka.common.Node(broker, *address)
     client = kafka.clients.ClientUtils.createNetworkClient(
@@ -501,7 +533,7 @@ def _query_broker(
         "rackgate-check",
         kafka.common.utils.LogContext("[rackgate check] "),
         versions,
-        clock,
+        kafka.common.utils.Time.SYSTEM,
         100,
         timeout_ms,
         None,
@@ -511,10 +543,24 @@ def _query_broker(
         None,
     )
     try:
-        return _BrokerExchange(client, versions, clock, node, topics).run(requests, timeout_s)
+        yield BrokerClient(client, versions, node)
     finally:
         client.close()
         metrics.close()
+
+
+def _query_broker(
+    broker: int,
+    address: tuple[str, int],
+    topics: frozenset[str],
+    requests: list[Any],
+    config: Mapping[str, str],
+    timeout_s: float,
+) -> BrokerResponse | str:
+    """Return a broker's response, or the reason why there is none."""
+    clock = jpype.JClass("org.apache.kafka.common.utils.Time").SYSTEM
+    with network_client(broker, address, config, max(1, round(timeout_s * 1000))) as client:
+        return _BrokerExchange(client.java, client.versions, clock, client.node, topics).run(requests, timeout_s)
 
 
 @dataclass

@@ -1,0 +1,128 @@
+"""What lowering R of a topic gives up, in numbers. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyhooks.kafka import gate
+from pyhooks.outage.topic_observation import ObservedTopic
+
+
+@dataclass(frozen=True)
+class RecordCounts:
+    """Records of a partition; None where its leader did not report an offset.
+
+    Attributes:
+        acknowledged: records below the high watermark.
+        hidden: records above it, which only the racks of the in-sync replicas have.
+    """
+
+    acknowledged: int | None
+    hidden: int | None
+
+
+@dataclass(frozen=True)
+class LoweringCost:
+    """What a topic gives up at once.
+
+    Attributes:
+        topic: its name.
+        old: R in force before.
+        new: R after.
+        partitions: number of partitions.
+        refusing: partitions that refuse acks=all now, and would not any more.
+        short: partitions whose ISR spans fewer racks than R. Of these, the controller forgets which other replicas
+            have the acknowledged records.
+        still_refusing: partitions that would refuse all the same, because of M or because even fewer racks are left.
+        one_rack: partitions whose in-sync replicas are in one rack, which would acknowledge alone.
+        racks: names of these racks.
+        acknowledged: records acknowledged before in the partitions of ``short``; None if not known for all.
+        hidden: records that only one rack has and that would count as acknowledged at once; None if not known for all.
+    """
+
+    topic: str
+    old: int
+    new: int
+    partitions: int
+    refusing: int
+    short: int
+    still_refusing: int
+    one_rack: int
+    racks: tuple[str, ...]
+    acknowledged: int | None
+    hidden: int | None
+
+
+def lowering_cost(
+    observed: ObservedTopic, old: int, new: int, records: Mapping[tuple[str, int], RecordCounts]
+) -> LoweringCost:
+    """Return what lowering R of a topic gives up.
+
+    Args:
+        observed: the topic.
+        old: R in force.
+        new: R to be set.
+        records: counts by topic and partition number; a missing partition has unknown ones.
+    """
+    refusing = set(observed.refuses(old))
+    still = set(observed.refuses(new))
+    short = [
+        partition
+        for partition in observed.partitions
+        if len(gate.racks_of(partition.isr, observed.racks))
+        < gate.capped(old, len(partition.replicas) - len(partition.adding))
+    ]
+    alone = [partition for partition in observed.in_one_rack() if partition not in still]
+    unknown = RecordCounts(None, None)
+
+    def total(counts: list[int | None]) -> int | None:
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None
+
+    def counts_of(topic: str, number: int) -> RecordCounts:
+        return records.get((topic, number), unknown)
+
+    return LoweringCost(
+        topic=observed.name,
+        old=old,
+        new=new,
+        partitions=len(observed.partitions),
+        refusing=len(refusing - still),
+        short=len(short),
+        still_refusing=len(still),
+        one_rack=len(alone),
+        racks=tuple(sorted({rack for one in alone for rack in gate.racks_of(one.isr, observed.racks)})),
+        acknowledged=total([counts_of(one.topic, one.number).acknowledged for one in short]),
+        hidden=total([counts_of(one.topic, one.number).hidden for one in alone]),
+    )
+
+
+def cost_lines(cost: LoweringCost) -> tuple[str, ...]:
+    """Return the cost in sentences."""
+
+    def records(count: int | None) -> str:
+        return "an unknown number of records" if count is None else f"{count:,} record{'s' * (count != 1)}"
+
+    racks = ", ".join(cost.racks)
+    lines = [
+        f"{cost.topic}: min.insync.racks {cost.old} -> {cost.new}; of {cost.partitions}"
+        f" partition{'s' * (cost.partitions != 1)}, {cost.refusing} refuse acks=all now and would accept it again"
+    ]
+    if cost.one_rack:
+        lines.append(
+            f"  one rack alone ({racks}) would acknowledge in {cost.one_rack}: at once {records(cost.hidden)} that only"
+            " it has, and everything from then on"
+        )
+    if cost.short:
+        lines.append(
+            f"  in {cost.short} the controller forgets which other replicas have what was acknowledged before:"
+            f" {records(cost.acknowledged)}"
+        )
+    if cost.still_refusing:
+        lines.append(
+            f"  {cost.still_refusing} would refuse acks=all all the same: too few replicas or racks are in sync"
+        )
+    if not cost.refusing:
+        lines.append("  nothing is refused now, so lowering it wins nothing at the moment")
+    return tuple(lines)

@@ -1,0 +1,400 @@
+"""Steps of lowering R of topics and of restoring it, each recorded in the audit before it is taken.
+
+A process can end after any step. ``pyhooks.audit.replay`` derives from the records and the topic's value what was done,
+and ``restore`` finishes it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, Protocol
+
+from pyhooks.audit import audit_record
+from pyhooks.audit.audit_record import AuditRecord, Event, Terms, make_record, time_text
+from pyhooks.audit.journal import AuditContents, AuditJournal
+from pyhooks.audit.replay import CHANGE_WINDOW, Lowering, TopicPlan, earlier_contenders, plan_topic
+from pyhooks.core.errors import RackgateError
+from pyhooks.kafka.topics import RefusedError
+from pyhooks.outage.topic_observation import ObservedTopic
+
+NO_TOPIC = "there is no such topic, or this principal may not describe it"
+VERIFY_S = 30.0
+POLL_S = 0.5
+
+Result = Literal[
+    "lowered", "restored", "closed", "recorded", "active", "refused", "lost", "waiting", "superseded", "unknown"
+]
+# Results by exit status; all others are 0.
+NOT_DONE: frozenset[Result] = frozenset({"refused", "lost", "waiting", "superseded"})
+
+
+@dataclass(frozen=True)
+class TopicOutcome:
+    """Outcome for one topic."""
+
+    topic: str
+    result: Result
+    text: str  # what it means, in a sentence
+
+
+def exit_status(outcomes: Iterable[TopicOutcome]) -> int:
+    """Return 2 if an outcome is unknown, else 1 if something was not done, else 0."""
+    results = {outcome.result for outcome in outcomes}
+    return 2 if "unknown" in results else 1 if results & NOT_DONE else 0
+
+
+class TopicConfigs(Protocol):
+    """Cluster, as far as R of topics is concerned."""
+
+    def observe(self, topics: Collection[str]) -> Mapping[str, ObservedTopic]:
+        """Return topics by name; a topic that does not exist, or is hidden from this principal, is missing.
+
+        Raises:
+            RackgateError: the cluster can't be queried.
+        """
+
+    def set_racks(self, topic: str, value: int | None) -> None:
+        """Set R on a topic, or remove the topic's value.
+
+        Raises:
+            RefusedError: the cluster refused, so nothing has changed.
+            RackgateError: it is not known whether the value has changed, or will.
+        """
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Waits of the steps.
+
+    Attributes:
+        verify_s: how long brokers may take to report a changed value.
+        poll_s: pause between two queries.
+        now: returns the current time.
+    """
+
+    verify_s: float = VERIFY_S
+    poll_s: float = POLL_S
+    now: Callable[[], datetime] = audit_record.now
+
+
+class Operator:
+    """Operator who changes topics of one cluster.
+
+    Args:
+        cluster: the cluster.
+        journal: its audit.
+        by: user and host, for the records.
+        patience: waits of the steps.
+    """
+
+    def __init__(self, cluster: TopicConfigs, journal: AuditJournal, by: str, patience: Patience | None = None) -> None:
+        self._cluster = cluster
+        self._journal = journal
+        self._by = by
+        self._patience = patience or Patience()
+
+    def lower(self, terms: Sequence[Terms], accept_file_only: Callable[[str], bool]) -> tuple[TopicOutcome, ...]:
+        """Lower R of topics.
+
+        Args:
+            terms: terms of each topic, of one command.
+            accept_file_only: called with the reason if the audit topic does not take records; returns whether to go on
+                with the audit file alone.
+
+        Raises:
+            RackgateError: the audit file can't be read or written, or another process holds its lock; nothing changed.
+        """
+        with self._journal.lock():
+            topics = [one.topic for one in terms]
+            self._settle(topics)
+            if refusals := refuse_open(topics, self._journal.read()):
+                return refusals
+            error = self._record("intended", terms)
+            if error and not accept_file_only(error):
+                self._record("abandoned", terms, "the audit topic did not take the record")
+                return tuple(TopicOutcome(topic, "refused", f"the audit topic: {error}") for topic in topics)
+            # read after the own record is there: of two operators at least one sees the other
+            contents = self._journal.read()
+            return tuple(self._lower_one(one, contents) for one in terms)
+
+    def _lower_one(self, terms: Terms, contents: AuditContents) -> TopicOutcome:
+        open_ = contents.open_lowerings(terms.topic)
+        for sequence in (contents.file.records, contents.topic.records):
+            if rivals := earlier_contenders(terms, sequence, open_):
+                text = f"{rivals[0].lowered_by} is lowering it as well, and was first; nothing was changed"
+                return self._close(terms, "abandoned", "lost", text)
+        try:
+            before = self._observe(terms.topic)
+        except RackgateError as error:
+            text = f"it was not changed, since its value could not be read again: {error}"
+            return self._close(terms, "abandoned", "unknown", text)
+        if before.own_values != {terms.old} or before.in_force(terms.old) != terms.old_racks:
+            text = f"min.insync.racks changed meanwhile: it {describe(before)}, and was {value_text(terms.old)}"
+            return self._close(terms, "abandoned", "lost", text)
+        why = ""
+        try:
+            self._cluster.set_racks(terms.topic, terms.new)
+        except RefusedError as error:
+            return self._close(terms, "abandoned", "refused", str(error))
+        except RackgateError as error:
+            why = str(error)
+        after, verified = self._verify(terms.topic, terms.new)
+        if verified and after:
+            note = unverified_text(after)
+            error_text = self._record("applied", [terms], note)
+            text = f"min.insync.racks is {terms.new} (before: {value_text(terms.old)}){'; ' * bool(note)}{note}"
+            return TopicOutcome(terms.topic, "lowered", text + file_only_text(error_text))
+        if after and not after.unknown and not after.own_values & {terms.old, terms.new}:
+            text = f"somebody else changed min.insync.racks at the same time: it {describe(after)}"
+            return self._close(terms, "superseded", "lost", text)
+        seen = f"it {describe(after)}" if after else "the cluster can't be queried"
+        text = f"it is not known whether min.insync.racks was changed: {why or 'not all brokers report it'}; {seen}"
+        return TopicOutcome(terms.topic, "unknown", text)
+
+    def restore(
+        self, topics: Collection[str] | None, *, due_only: bool, lowering: str | None = None
+    ) -> tuple[TopicOutcome, ...]:
+        """Restore topics, and record what commands that ended have left unrecorded.
+
+        Args:
+            topics: names; None for all with an open lowering.
+            due_only: only those whose time is up, or whose racks are back if that was agreed.
+            lowering: only those of this command.
+
+        Raises:
+            RackgateError: the audit file can't be read or written, or another process holds its lock; or the cluster
+                can't be queried.
+        """
+        contents = self._journal.read()
+        chosen = sorted(
+            {
+                one.terms.topic
+                for one in contents.lowerings
+                if one.open
+                and (topics is None or one.terms.topic in topics)
+                and (lowering is None or one.terms.lowering == lowering)
+            }
+        )
+        if not chosen:
+            return ()
+        observed = self._cluster.observe(chosen)
+        outcomes: list[TopicOutcome] = []
+        for topic in chosen:
+            plan = _plan(topic, contents, observed.get(topic))
+            if isinstance(plan, TopicPlan):
+                decision = _decide(plan, observed[topic], due_only=due_only, at=self._patience.now())
+                if decision is None or plan.unrecorded:
+                    with self._journal.lock():
+                        decision = self._restore_one(topic, due_only=due_only)
+                outcomes.append(decision)
+            else:
+                outcomes.append(plan)
+        return tuple(outcomes)
+
+    def dismiss(self, topics: Collection[str], reason: str) -> tuple[TopicOutcome, ...]:
+        """Close the open lowerings of topics without a change.
+
+        Args:
+            topics: names of topics.
+            reason: why they are not restored, for the audit.
+
+        Raises:
+            RackgateError: the audit file can't be read or written, or another process holds its lock.
+        """
+        with self._journal.lock():
+            contents = self._journal.read()
+            open_ = [one.terms for topic in topics for one in contents.open_lowerings(topic)]
+            error = self._record("superseded", open_, f"dismissed: {reason}") if open_ else ""
+        return tuple(TopicOutcome(one.topic, "closed", f"dismissed: {reason}{file_only_text(error)}") for one in open_)
+
+    def _restore_one(self, topic: str, *, due_only: bool) -> TopicOutcome:
+        """Restore a topic, with the lock held, from what is read now."""
+        settled = self._settle([topic])
+        contents = self._journal.read()
+        if not contents.open_lowerings(topic):
+            return settled.get(topic, TopicOutcome(topic, "closed", "somebody else has closed it"))
+        observed = self._cluster.observe([topic]).get(topic)
+        plan = _plan(topic, contents, observed)
+        if isinstance(plan, TopicOutcome) or observed is None:
+            return plan if isinstance(plan, TopicOutcome) else TopicOutcome(topic, "unknown", NO_TOPIC)
+        if decision := _decide(plan, observed, due_only=due_only, at=self._patience.now()):
+            return decision
+        terms = [one.terms for one in plan.lowered]
+        self._record("restoring", terms)
+        # the record may have taken a while
+        try:
+            before = self._observe(topic)
+        except RackgateError as error:
+            return TopicOutcome(topic, "unknown", f"not restored, since its value could not be read again: {error}")
+        if before.own_values != observed.own_values:
+            return TopicOutcome(topic, "lost", f"not restored, since min.insync.racks changed: it {describe(before)}")
+        if decision := _decide(plan, before, due_only=False, at=self._patience.now()):
+            return decision
+        why = ""
+        try:
+            self._cluster.set_racks(topic, plan.value)
+        except RefusedError as error:
+            return TopicOutcome(topic, "refused", str(error))
+        except RackgateError as error:
+            why = str(error)
+        after, verified = self._verify(topic, plan.value)
+        if verified and after:
+            note = unverified_text(after)
+            error_text = self._record("restored", terms, note)
+            text = f"min.insync.racks is {value_text(plan.value)} again{'; ' * bool(note)}{note}"
+            return TopicOutcome(topic, "restored", text + file_only_text(error_text))
+        if after and not after.unknown and not after.own_values & {plan.value, *observed.own_values}:
+            text = f"somebody else changed min.insync.racks at the same time: it {describe(after)}"
+            self._record("superseded", terms, text)
+            return TopicOutcome(topic, "lost", text)
+        seen = f"it {describe(after)}" if after else "the cluster can't be queried"
+        text = f"it is not known whether min.insync.racks was restored: {why or 'not all brokers report it'}; {seen}"
+        return TopicOutcome(topic, "unknown", text)
+
+    def _settle(self, topics: Sequence[str]) -> dict[str, TopicOutcome]:
+        """Record what ended commands have left unrecorded, with the lock held; return what was closed or recorded.
+
+        An intention in the file of this host is certainly not in progress, since its process would hold the lock. Of
+        one of another host that is certain after ``CHANGE_WINDOW``.
+        """
+        contents = self._journal.read()
+        open_ = [topic for topic in topics if contents.open_lowerings(topic)]
+        if not open_:
+            return {}
+        own = {record.terms.key for record in contents.file.records}
+        at = self._patience.now()
+        outcomes = {}
+        for topic, observed in self._cluster.observe(open_).items():
+            if observed.unknown or len(observed.own_values) != 1:
+                continue
+            (current,) = observed.own_values
+            plan = plan_topic(topic, contents.lowerings, current)
+
+            def ended(one: Lowering) -> bool:
+                return one.terms.key in own or at - one.records[0].at > CHANGE_WINDOW
+
+            text = f"it {describe(observed)}"
+            steps: list[tuple[Event, list[Lowering], str]] = [
+                ("abandoned", [one for one in plan.never_applied if ended(one)], f"was never applied: {text}"),
+                ("restored", list(plan.restored), f"was restored by a command that ended then: {text}"),
+                ("superseded", list(plan.superseded), f"somebody else changed it: {text}"),
+                (
+                    "applied",
+                    [one for one in plan.lowered if one.state == "intended" and ended(one)],
+                    f"was applied by a command that ended then: {text}",
+                ),
+            ]
+            for event, lowerings, note in steps:
+                if lowerings:
+                    self._record(event, [one.terms for one in lowerings], note)
+                    result: Result = "superseded" if event == "superseded" else "closed"
+                    outcomes[topic] = TopicOutcome(topic, "recorded" if event == "applied" else result, note)
+        return outcomes
+
+    def _observe(self, topic: str) -> ObservedTopic:
+        observed = self._cluster.observe([topic]).get(topic)
+        if observed is None:
+            raise RackgateError(f"topic {topic}: {NO_TOPIC}")
+        if observed.unknown:
+            raise RackgateError(f"topic {topic}: {observed.unknown}")
+        return observed
+
+    def _verify(self, topic: str, value: int | None) -> tuple[ObservedTopic | None, bool]:
+        """Wait until all current brokers of a topic report a value; return the last report, and whether they do."""
+        last = None
+        deadline = time.monotonic() + self._patience.verify_s
+        while True:
+            try:
+                last = self._observe(topic)
+            except RackgateError:
+                last = None
+            if last is not None and last.own_values == {value}:
+                return last, True
+            if time.monotonic() >= deadline:
+                return last, False
+            time.sleep(self._patience.poll_s)
+
+    def _record(self, event: Event, terms: Sequence[Terms], note: str = "") -> str:
+        """Append a record for each topic; return why the audit topic does not have them, or an empty text."""
+        at = self._patience.now()
+        records: list[AuditRecord] = [make_record(event, one, at=at, by=self._by, note=note) for one in terms]
+        return self._journal.append(records)
+
+    def _close(self, terms: Terms, event: Event, result: Result, text: str) -> TopicOutcome:
+        self._record(event, [terms], text)
+        return TopicOutcome(terms.topic, result, text)
+
+
+def _plan(topic: str, contents: AuditContents, observed: ObservedTopic | None) -> TopicPlan | TopicOutcome:
+    """Return the plan of a topic, or the outcome if its value is unknown."""
+    if observed is None:
+        return TopicOutcome(topic, "unknown", NO_TOPIC)
+    if observed.unknown or len(observed.own_values) != 1:
+        return TopicOutcome(topic, "unknown", observed.unknown or f"brokers differ: it {describe(observed)}")
+    (current,) = observed.own_values
+    return plan_topic(topic, contents.lowerings, current)
+
+
+def _decide(plan: TopicPlan, observed: ObservedTopic, *, due_only: bool, at: datetime) -> TopicOutcome | None:
+    """Return None if a topic is to be restored now, else the outcome."""
+    if not plan.lowered:
+        return TopicOutcome(plan.topic, "active", "another host recorded minutes ago that it lowers it")
+    waits = restore_waits(plan, observed)
+    if due_only and not plan.time_is_up(at) and (waits or not plan.until_healed):
+        return TopicOutcome(plan.topic, "active", f"not due: lowered {until_text(plan)}")
+    return TopicOutcome(plan.topic, "waiting", f"not restored: {'; '.join(waits)}") if waits else None
+
+
+def restore_waits(plan: TopicPlan, observed: ObservedTopic) -> tuple[str, ...]:
+    """Return what keeps a topic from being restored now; empty if nothing does."""
+    return observed.waits_for(max(plan.racks, observed.in_force(plan.value)))
+
+
+def refuse_open(topics: Iterable[str], contents: AuditContents) -> tuple[TopicOutcome, ...]:
+    """Return a refusal for each topic that is lowered already."""
+    return tuple(
+        TopicOutcome(
+            topic,
+            "refused",
+            f"{open_[0].terms.lowered_by} lowered it at {time_text(open_[0].terms.began)} ({open_[0].terms.reason});"
+            " see 'rackgate audit', and restore it first",
+        )
+        for topic in topics
+        if (open_ := contents.open_lowerings(topic))
+    )
+
+
+def until_text(plan: TopicPlan) -> str:
+    """Return until when a topic stays lowered."""
+    times = [one.terms.until for one in plan.lowered if one.terms.until is not None]
+    texts = [f"until {time_text(max(times))}"] * bool(times) + ["until racks are back"] * plan.until_healed
+    return " or ".join(texts) or "lowered"
+
+
+def value_text(value: int | None) -> str:
+    """Return a topic's own value of R as text."""
+    return "not set (the cluster's value)" if value is None else str(value)
+
+
+def describe(observed: ObservedTopic) -> str:
+    """Return what brokers report, as the end of a sentence that begins with the topic."""
+    if observed.unknown:
+        return f"is unknown: {observed.unknown}"
+    values = sorted(observed.own_values, key=lambda value: value or 0)
+    return f"is {' or '.join(map(value_text, values))}"
+
+
+def unverified_text(observed: ObservedTopic) -> str:
+    """Return which brokers did not report the new value; empty if all did."""
+    if not observed.unverified:
+        return ""
+    brokers = ", ".join(map(str, observed.unverified))
+    return f"not verified on brokers that are away, which apply it before they lead: {brokers}"
+
+
+def file_only_text(error: str) -> str:
+    """Return the note about a record that is in the audit file alone; empty if it is not."""
+    return f"; recorded in the audit file alone: {error}" if error else ""

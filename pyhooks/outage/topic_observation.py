@@ -1,0 +1,128 @@
+"""Observed topic: its own R, the R in force, and what keeps a higher R from being restored. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyhooks.kafka import gate
+from pyhooks.placement.cluster_query import ClusterObservation
+from pyhooks.placement.gate_forecast import CheckedTopic, ReportedPartition
+
+# A broker whose metadata ends so many offsets before the newest one's is cut off from the controllers. These append a
+# record twice a second even if nothing changes.
+LAG_OFFSETS = 20
+WAITS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class ObservedTopic:
+    """Topic as its brokers report it."""
+
+    name: str
+    own_values: frozenset[int | None]  # R on the topic as reported by its current brokers; None: it inherits
+    inherited: int  # R of a topic without a value of its own
+    min_replicas: int  # configured M
+    partitions: tuple[ReportedPartition, ...]
+    racks: Mapping[int, str]  # broker id to rack
+    current: frozenset[int]  # brokers that responded, with recent metadata
+    unknown: str = ""  # reason why its value is not known, or empty
+    # the topic's brokers that did not report the value; those that are fenced apply a change before they lead again
+    unverified: tuple[int, ...] = ()
+
+    def in_force(self, own: int | None) -> int:
+        """Return the R in force, not capped, if the topic's own value were this."""
+        return self.inherited if own is None else own
+
+    def waits_for(self, min_racks: int) -> tuple[str, ...]:
+        """Return what keeps R from being restored now, one text for each partition concerned; empty if nothing does.
+
+        Each partition needs a leader, and an ISR of M members in R racks, whose brokers respond with recent metadata.
+        Without the latter, a broker that is cut off could report the ISR of before the outage.
+
+        Args:
+            min_racks: R to be restored.
+        """
+        waits = [text for partition in self.partitions if (text := self._waits_for(partition, min_racks))]
+        more = [f"and {len(waits) - WAITS_SHOWN} more partitions"] if len(waits) > WAITS_SHOWN else []
+        return (*waits[:WAITS_SHOWN], *more)
+
+    def _waits_for(self, partition: ReportedPartition, min_racks: int) -> str:
+        name = f"{partition.topic}-{partition.number}"
+        if partition.leader < 0:
+            return f"{name} has no leader"
+        decision = gate.decide(
+            partition.isr,
+            self.racks,
+            min_replicas=self.min_replicas,
+            min_racks=min_racks,
+            replicas=len(partition.replicas),
+            adding=len(partition.adding),
+        )
+        if not decision.enough_racks:
+            racks = ", ".join(sorted(decision.racks)) or "none"
+            return f"{name} has in-sync replicas in {len(decision.racks)} of {decision.need_racks} racks ({racks})"
+        if not decision.enough_replicas:
+            return f"{name} has {decision.replicas} of {decision.need_replicas} in-sync replicas"
+        if old := sorted(set(partition.isr) - self.current):
+            return f"{name}: broker {', '.join(map(str, old))} does not respond, or with old metadata"
+        return ""
+
+    def refuses(self, min_racks: int) -> tuple[ReportedPartition, ...]:
+        """Return the partitions that have a leader and would refuse acks=all with this R, by R or M."""
+        return tuple(
+            partition
+            for partition in self.partitions
+            if partition.leader >= 0
+            and not gate.decide(
+                partition.isr,
+                self.racks,
+                min_replicas=self.min_replicas,
+                min_racks=min_racks,
+                replicas=len(partition.replicas),
+                adding=len(partition.adding),
+            ).passes
+        )
+
+    def in_one_rack(self) -> tuple[ReportedPartition, ...]:
+        """Return the partitions with a leader whose in-sync replicas are in one known rack or none."""
+        return tuple(
+            partition
+            for partition in self.partitions
+            if partition.leader >= 0 and len(gate.racks_of(partition.isr, self.racks)) <= 1
+        )
+
+
+def observe_topic(topic: CheckedTopic, observation: ClusterObservation) -> ObservedTopic:
+    """Return a topic as the current ones of its brokers report it."""
+    cluster, responses = observation.cluster, observation.enforcement.responses
+    newest = max((response.epoch for response in responses.values()), default=-1)
+    current = frozenset(
+        broker for broker, response in responses.items() if response.epoch < 0 or response.epoch >= newest - LAG_OFFSETS
+    )
+    reported = {broker: requirements for broker, requirements in topic.by_broker.items() if broker in current}
+    hosts = {replica for partition in topic.partitions for replica in partition.replicas}
+    unknown = topic.unanswered
+    if not unknown and not reported:
+        unknown = "none of its brokers reports its configuration"
+    if not unknown and any(requirements.racks is None for requirements in reported.values()):
+        unknown = "a broker does not know min.insync.racks"
+    own_values = frozenset(
+        requirements.racks.value if requirements.racks.source == "topic" else None
+        for requirements in reported.values()
+        if requirements.racks is not None
+    )
+    defaults = [
+        response.default.min_racks for broker, response in responses.items() if broker in current and response.default
+    ]
+    return ObservedTopic(
+        name=topic.name,
+        own_values=own_values,
+        inherited=max(defaults, default=1),
+        min_replicas=max((requirements.replicas.value for requirements in reported.values()), default=1),
+        partitions=topic.partitions,
+        racks=cluster.racks,
+        current=current,
+        unknown=unknown,
+        unverified=tuple(sorted(hosts - reported.keys())),
+    )
