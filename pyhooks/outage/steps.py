@@ -370,7 +370,7 @@ def refuse_open(topics: Iterable[str], contents: AuditContents) -> tuple[TopicOu
 def until_text(plan: TopicPlan) -> str:
     """Return until when a topic stays lowered."""
     times = [one.terms.until for one in plan.lowered if one.terms.until is not None]
-    texts = [f"until {time_text(max(times))}"] * bool(times) + ["until racks are back"] * plan.until_healed
+    texts = [f"until {time_text(at)}" for at in sorted(times)[-1:]] + ["until racks are back"] * plan.until_healed
     return " or ".join(texts) or "lowered"
 
 
