@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from pyhooks.audit.audit_record import AuditRecord, format_record
-from pyhooks.audit.journal import ReadRecords, parse_records
+from pyhooks.audit.journal import DEFAULT_TOPIC, ReadRecords, parse_records
 from pyhooks.core.errors import RackgateError
 from pyhooks.jvm.admin import UNKNOWN_TOPIC, Admin, ClusterNode
 from pyhooks.jvm.consumer import Consumer, TopicPartition
@@ -19,7 +19,6 @@ from pyhooks.jvm.java_exception import ERRORS, JavaError
 from pyhooks.jvm.producer import Producer
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS
 
-DEFAULT_TOPIC = "rackgate-audit"
 TIMEOUT_S = 15.0
 _TOPIC_EXISTS = f"{ERRORS}.TopicExistsException"
 _NOT_LED = f"{ERRORS}.LeaderNotAvailableException"

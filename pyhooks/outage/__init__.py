@@ -1,6 +1,5 @@
 """``rackgate lower``, ``restore`` and ``audit``: the outage procedure of ``kip/operations.md`` as commands.
 
-- ``topic_observation``: what the cluster reports about a topic's R, and whether it can be restored. Pure.
 - ``steps``: lowering and restoring, against interfaces, so that tests can stop them at each step.
 - ``cluster_access``: the cluster behind these interfaces, with Kafka's Java clients.
 - ``audit_report``: the audit as a table and as JSON.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -24,10 +24,9 @@ from rich.table import Table
 
 from pyhooks.audit.audit_record import Terms, time_text
 from pyhooks.audit.journal import AuditContents
-from pyhooks.audit.replay import NEEDS_ACTION, Lowering, Status, plan_topic, status_of
+from pyhooks.audit.replay import NEEDS_ACTION, Lowering, Status, status_of
 from pyhooks.core.terminal import plain
-from pyhooks.outage.steps import NO_TOPIC, describe, restore_waits
-from pyhooks.outage.topic_observation import ObservedTopic
+from pyhooks.placement.topic_observation import ObservedTopic, lowering_status
 
 SHOWN = 40
 STYLES: Mapping[Status, str] = {
@@ -86,19 +85,12 @@ def make_report(
     lowerings = [one for one in contents.lowerings if not topics or one.terms.topic in topics]
     audited = []
     for one in lowerings:
-        topic = by_name.get(one.terms.topic)
-        if not one.open:
+        if one.open and isinstance(observed, str):
             status, means = status_of(one, None, (), at)
-        elif topic is None:
-            status, means = "unknown", "" if isinstance(observed, str) else NO_TOPIC
-        elif topic.unknown or len(topic.own_values) != 1:
-            status, means = "unknown", f"its current value {describe(topic)}"
         else:
-            (current,) = topic.own_values
-            plan = plan_topic(topic.name, contents.lowerings, current)
-            status, means = status_of(one, plan, restore_waits(plan, topic) if plan.lowered else (), at)
-        if status == "unknown" and means:
-            unknown.append(f"topic {one.terms.topic}: {means}")
+            status, means = lowering_status(one, contents.lowerings, by_name.get(one.terms.topic), at)
+            if status == "unknown":
+                unknown.append(f"topic {one.terms.topic}: {means}")
         audited.append(AuditedLowering(one, status, means))
     return AuditReport(contents, tuple(audited), tuple(dict.fromkeys(unknown)))
 
@@ -147,9 +139,15 @@ def report_json(report: AuditReport) -> dict[str, Any]:
     }
 
 
+def short_time(at: datetime) -> str:
+    """Return a time in UTC for the table."""
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%MZ")
+
+
 def terms_until(terms: Terms) -> str:
     """Return until when a topic is to stay lowered."""
-    texts = [time_text(terms.until) or ""] * (terms.until is not None) + ["racks are back"] * terms.until_healed
+    texts = [] if terms.until is None else [short_time(terms.until)]
+    texts += ["racks are back"] * terms.until_healed
     return " or ".join(texts)
 
 
@@ -159,7 +157,7 @@ def print_report(console: Console, report: AuditReport, *, history: bool) -> Non
     if shown:
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         for name in ("topic", "R", "status", "lowered by", "at", "until", "reason"):
-            table.add_column(name, overflow="fold")
+            table.add_column(name, overflow="fold", no_wrap=name in ("R", "status", "at"))
         for one in shown:
             terms = one.lowering.terms
             table.add_row(
@@ -167,7 +165,7 @@ def print_report(console: Console, report: AuditReport, *, history: bool) -> Non
                 f"{terms.old if terms.old is not None else 'unset'} -> {terms.new}",
                 plain(one.status, STYLES.get(one.status, "dim")),
                 plain(terms.lowered_by),
-                time_text(terms.began),
+                short_time(terms.began),
                 terms_until(terms),
                 plain(terms.reason),
             )

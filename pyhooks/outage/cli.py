@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pyhooks.audit.journal import DEFAULT_TOPIC
 from pyhooks.core.durations import seconds
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.terminal import plain, reader_may_leave, report_console
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pyhooks.audit.journal import AuditContents, AuditJournal, ReadRecords
     from pyhooks.outage.cluster_access import OutageCluster
     from pyhooks.outage.steps import Operator, TopicOutcome
-    from pyhooks.outage.topic_observation import ObservedTopic
+    from pyhooks.placement.topic_observation import ObservedTopic
 
 WIDTH = 100  # columns, where there is no terminal
 LONGEST_S = 7 * 24 * 3600.0
@@ -45,7 +46,6 @@ AuditFileOption = Annotated[
 ]
 AuditTopicOption = Annotated[str, typer.Option(help="Audit topic of the cluster.", metavar="TOPIC")]
 TimeoutOption = Annotated[float, typer.Option(help="Timeout of each query and change, in seconds.", min=1.0, max=600.0)]
-DEFAULT_TOPIC = "rackgate-audit"
 
 LOWER_EPILOG = (
     "Examples: rackgate lower orders --to 1 --for 30m --reason 'rack b lost power' · rackgate lower orders invoices"
@@ -203,7 +203,7 @@ def _value_before(topic: str, observed: ObservedTopic | None, to: int) -> tuple[
     Raises:
         RackgateError: it can't be lowered.
     """
-    from pyhooks.outage.steps import NO_TOPIC, describe
+    from pyhooks.placement.topic_observation import NO_TOPIC, describe
 
     if observed is None:
         raise RackgateError(f"topic {topic}: {NO_TOPIC}")

@@ -15,8 +15,8 @@ from pyhooks.jvm.java_exception import ERRORS, JavaError
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS
 from pyhooks.kafka.topics import RefusedError
 from pyhooks.outage.lowering_cost import RecordCounts
-from pyhooks.outage.topic_observation import ObservedTopic, observe_topic
 from pyhooks.placement import cluster_query
+from pyhooks.placement.topic_observation import ObservedTopic, observe_topic
 
 # Errors of a request that was processed but not applied.
 REFUSALS = frozenset(
@@ -35,7 +35,7 @@ REFUSALS = frozenset(
         ),
     }
 )
-_OFFSETS_S = 10.0
+_OFFSETS_S = 5.0
 _EPOCH_VERSION = 4  # of OffsetForLeaderEpoch, only for the JSON of a request and its response
 
 

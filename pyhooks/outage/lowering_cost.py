@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyhooks.kafka import gate
-from pyhooks.outage.topic_observation import ObservedTopic
+from pyhooks.placement.topic_observation import ObservedTopic
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ from pyhooks.audit.journal import AuditContents, AuditJournal
 from pyhooks.audit.replay import CHANGE_WINDOW, Lowering, TopicPlan, earlier_contenders, plan_topic
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka.topics import RefusedError
-from pyhooks.outage.topic_observation import ObservedTopic
+from pyhooks.placement.topic_observation import NO_TOPIC, ObservedTopic, describe, restore_waits, value_text
 
-NO_TOPIC = "there is no such topic, or this principal may not describe it"
 VERIFY_S = 30.0
 POLL_S = 0.5
 
@@ -348,11 +347,6 @@ def _decide(plan: TopicPlan, observed: ObservedTopic, *, due_only: bool, at: dat
     return TopicOutcome(plan.topic, "waiting", f"not restored: {'; '.join(waits)}") if waits else None
 
 
-def restore_waits(plan: TopicPlan, observed: ObservedTopic) -> tuple[str, ...]:
-    """Return what keeps a topic from being restored now; empty if nothing does."""
-    return observed.waits_for(max(plan.racks, observed.in_force(plan.value)))
-
-
 def refuse_open(topics: Iterable[str], contents: AuditContents) -> tuple[TopicOutcome, ...]:
     """Return a refusal for each topic that is lowered already."""
     return tuple(
@@ -372,19 +366,6 @@ def until_text(plan: TopicPlan) -> str:
     times = [one.terms.until for one in plan.lowered if one.terms.until is not None]
     texts = [f"until {time_text(at)}" for at in sorted(times)[-1:]] + ["until racks are back"] * plan.until_healed
     return " or ".join(texts) or "lowered"
-
-
-def value_text(value: int | None) -> str:
-    """Return a topic's own value of R as text."""
-    return "not set (the cluster's value)" if value is None else str(value)
-
-
-def describe(observed: ObservedTopic) -> str:
-    """Return what brokers report, as the end of a sentence that begins with the topic."""
-    if observed.unknown:
-        return f"is unknown: {observed.unknown}"
-    values = sorted(observed.own_values, key=lambda value: value or 0)
-    return f"is {' or '.join(map(value_text, values))}"
 
 
 def unverified_text(observed: ObservedTopic) -> str:

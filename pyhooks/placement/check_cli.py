@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pyhooks.audit.journal import DEFAULT_TOPIC
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.terminal import plain, reader_may_leave, report_console
 from pyhooks.lab import lab_processes
@@ -22,11 +23,13 @@ from pyhooks.lab.cli import LabOption
 if TYPE_CHECKING:
     from pyhooks.placement.check_report import CheckReport
     from pyhooks.placement.cluster_query import ClusterObservation
+    from pyhooks.placement.findings import Finding
     from pyhooks.placement.gate_forecast import CheckedTopic, ClusterSnapshot
     from pyhooks.placement.readiness import CommandWriter
     from pyhooks.placement.reassignment_plan import ReassignmentPlan
 
 WIDTH = 100  # columns, where there is no terminal
+AUDIT_S = 5.0  # timeout of reading the audit topic, after that of the queries
 
 EPILOG = (
     "Examples: rackgate check --bootstrap kafka1:9092 · rackgate check --topic 'orders*' --json ·"
@@ -56,7 +59,8 @@ def check_command(
     expect_racks: Annotated[
         int,
         typer.Option(
-            help="Report topics that require fewer racks as at risk, such as those with an R lowered in an outage.",
+            help="Report topics that require fewer racks as at risk, such as those with an R lowered in an outage, and"
+            " restorations that 'rackgate audit' finds missed.",
             min=1,
         ),
     ] = 1,
@@ -80,6 +84,12 @@ def check_command(
             help="With --without: count as a notice what waiting does not change, such as a topic with one replica."
         ),
     ] = False,
+    audit_file: Annotated[
+        Path | None, typer.Option(help="Audit file of rackgate lower, for --expect-racks [default: see its --help].")
+    ] = None,
+    audit_topic: Annotated[
+        str, typer.Option(help="Audit topic of rackgate lower, for --expect-racks.", metavar="TOPIC")
+    ] = DEFAULT_TOPIC,
     lab: LabOption = None,
     timeout: Annotated[
         float,
@@ -135,7 +145,10 @@ def check_command(
         complete = write_plan(observation.cluster, frozenset(one.name for one in topics), plan_to)
         if plan:
             raise typer.Exit(0 if complete else 1)
-    report = make_report(observation, topics, strict=strict, expect_racks=expect_racks)
+    # the audit topic requires one rack, so that it takes records in an outage
+    expected = [topic for topic in topics if topic.name != audit_topic]
+    missed = _missed_restores(observation, topics, bootstrap, command_config, audit_file, audit_topic, expect_racks)
+    report = make_report(observation, topics, strict=strict, expect_racks=expect_racks, expected=expected, more=missed)
     from pyhooks.placement import check_report
 
     with reader_may_leave():
@@ -152,7 +165,13 @@ def check_command(
 
 
 def make_report(
-    observation: ClusterObservation, topics: Sequence[CheckedTopic], *, strict: bool, expect_racks: int = 1
+    observation: ClusterObservation,
+    topics: Sequence[CheckedTopic],
+    *,
+    strict: bool,
+    expect_racks: int = 1,
+    expected: Sequence[CheckedTopic] | None = None,
+    more: Sequence[Finding] = (),
 ) -> CheckReport:
     """Collect all findings of a check, worst first.
 
@@ -161,6 +180,8 @@ def make_report(
         topics: topics to report on.
         strict: notices count as risks.
         expect_racks: topics that require fewer racks are at risk.
+        expected: topics of which that is expected; None for all of ``topics``.
+        more: further findings.
     """
     from pyhooks.placement.check_report import CheckReport
     from pyhooks.placement.enforcement import enforcement_findings
@@ -183,11 +204,38 @@ def make_report(
             *(finding for finding in broker_findings if not finding.topic or finding.topic in names),
             *cluster_findings(observation.cluster, observation.enforcement.default),
             *(finding for topic in reports for finding in topic.findings),
-            *below_expected_findings(topics, expect_racks),
+            *below_expected_findings(topics if expected is None else expected, expect_racks),
+            *more,
             *internal_topic_findings(observation.cluster, topics),
         ]
     )
     return CheckReport(observation, reports, findings, at_risk(findings, strict=strict))
+
+
+def _missed_restores(
+    observation: ClusterObservation,
+    topics: Sequence[CheckedTopic],
+    bootstrap: str,
+    command_config: Path | None,
+    audit_file: Path | None,
+    audit_topic: str,
+    expect_racks: int,
+) -> tuple[Finding, ...]:
+    """Return findings of the audit if ``--expect-racks`` asks for them."""
+    if expect_racks <= 1:
+        return ()
+    from pyhooks.audit.audit_file import AuditFile, default_file
+    from pyhooks.audit.audit_record import now
+    from pyhooks.audit.audit_topic import AuditTopic
+    from pyhooks.audit.journal import AuditJournal
+    from pyhooks.placement.cluster_query import client_config
+    from pyhooks.placement.missed_restores import missed_restore_findings
+
+    # a topic that does not exist is not looked for
+    known = any(topic.name == audit_topic for topic in observation.cluster.topics)
+    topic = AuditTopic(bootstrap, client_config(command_config), audit_topic, timeout_s=AUDIT_S)
+    journal = AuditJournal(observation.cluster.cluster_id, AuditFile(audit_file or default_file()), topic)
+    return missed_restore_findings(journal.read(read_topic=known), observation, topics, now())
 
 
 @contextmanager

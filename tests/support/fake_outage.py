@@ -12,8 +12,8 @@ from pyhooks.audit.journal import AuditContents, AuditJournal, ReadRecords
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka.topics import RefusedError
 from pyhooks.outage.steps import Operator, Patience
-from pyhooks.outage.topic_observation import ObservedTopic
 from pyhooks.placement.gate_forecast import ReportedPartition
+from pyhooks.placement.topic_observation import ObservedTopic
 
 TOPIC, CLUSTER = "orders", "cluster-id"
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -139,7 +139,13 @@ class Clock:
 
 
 def make_operator(
-    cluster: FakeCluster, file: FakeStore, topic: FakeStore, clock: Clock, *, by: str = "alice@one", turn: Turn = no_turn
+    cluster: FakeCluster,
+    file: FakeStore,
+    topic: FakeStore,
+    clock: Clock,
+    *,
+    by: str = "alice@one",
+    turn: Turn = no_turn,
 ) -> Operator:
     """Return an operator on a host with this audit file."""
     journal = AuditJournal(CLUSTER, StoreView(file, "file", turn), StoreView(topic, "topic", turn))

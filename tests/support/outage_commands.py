@@ -88,7 +88,13 @@ class OutageOperator:
 
     def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=COMMAND_S, env=self._env, stdin=subprocess.DEVNULL
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=COMMAND_S,
+            env=self._env,
+            stdin=subprocess.DEVNULL,
         )
 
 

@@ -227,6 +227,26 @@ def test_a_second_operator_is_refused_while_a_topic_is_lowered() -> None:
     assert len(scene.audit().lowerings) == 1, "a refusal leaves no record"
 
 
+def test_of_two_operators_the_second_in_the_topic_gives_up() -> None:
+    scene = Scene()
+    outcomes: list[TopicOutcome] = []
+
+    def overtake(step: str) -> None:
+        if step == "before file" and not outcomes:
+            # alice has read the audit, and her intention is not in it yet: bob lowers the topic on another host
+            bob = make_operator(scene.cluster, FakeStore(), scene.topic, scene.clock, by="bob@two")
+            outcomes.extend(bob.lower([make_terms("bob", by="bob@two")], decline))
+            # so that the audit alone stops her
+            scene.cluster.own = 2
+
+    alice = make_operator(scene.cluster, scene.file, scene.topic, scene.clock, turn=overtake)
+    outcomes.extend(alice.lower([make_terms("alice")], decline))
+    assert [outcome.result for outcome in outcomes] == ["lowered", "lost"]
+    assert outcomes[1].text == "bob@two is lowering it as well, and was first; nothing was changed"
+    assert scene.cluster.own == 2
+    assert scene.file.records[-1].event == "abandoned"
+
+
 def test_a_value_that_changed_after_it_was_shown_is_not_changed() -> None:
     scene = Scene()
     scene.cluster.own = 3
@@ -291,8 +311,8 @@ def test_a_cluster_that_is_lost_in_the_middle_leaves_the_result_unknown() -> Non
     assert outcomes[0].text.endswith("the cluster can't be queried")
     scene.cluster.reachable = scene.topic.available = True
     assert scene.statuses() == ["unfinished"]
+    scene.cluster.reachable = False
     with pytest.raises(RackgateError, match="no response"):
-        scene.cluster.reachable = False
         scene.operator().restore(None, due_only=False)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
+from pyhooks.audit.replay import Lowering, Status, TopicPlan, plan_topic, status_of
 from pyhooks.kafka import gate
 from pyhooks.placement.cluster_query import ClusterObservation
 from pyhooks.placement.gate_forecast import CheckedTopic, ReportedPartition
@@ -13,6 +15,7 @@ from pyhooks.placement.gate_forecast import CheckedTopic, ReportedPartition
 # record twice a second even if nothing changes.
 LAG_OFFSETS = 20
 WAITS_SHOWN = 5
+NO_TOPIC = "there is no such topic, or this principal may not describe it"
 
 
 @dataclass(frozen=True)
@@ -126,3 +129,43 @@ def observe_topic(topic: CheckedTopic, observation: ClusterObservation) -> Obser
         unknown=unknown,
         unverified=tuple(sorted(hosts - reported.keys())),
     )
+
+
+def restore_waits(plan: TopicPlan, observed: ObservedTopic) -> tuple[str, ...]:
+    """Return what keeps a topic from being restored now; empty if nothing does."""
+    return observed.waits_for(max(plan.racks, observed.in_force(plan.value)))
+
+
+def lowering_status(
+    lowering: Lowering, lowerings: Iterable[Lowering], observed: ObservedTopic | None, at: datetime
+) -> tuple[Status, str]:
+    """Return the status of a lowering with the topic's current value, and what it means, in a sentence.
+
+    Args:
+        lowering: the lowering.
+        lowerings: all lowerings.
+        observed: its topic; None if the cluster does not report it.
+        at: the current time.
+    """
+    if not lowering.open:
+        return status_of(lowering, None, (), at)
+    if observed is None:
+        return "unknown", NO_TOPIC
+    if observed.unknown or len(observed.own_values) != 1:
+        return "unknown", f"its current value {describe(observed)}"
+    (current,) = observed.own_values
+    plan = plan_topic(observed.name, lowerings, current)
+    return status_of(lowering, plan, restore_waits(plan, observed) if plan.lowered else (), at)
+
+
+def value_text(value: int | None) -> str:
+    """Return a topic's own value of R as text."""
+    return "not set (the cluster's value)" if value is None else str(value)
+
+
+def describe(observed: ObservedTopic) -> str:
+    """Return what brokers report, as the end of a sentence that begins with the topic."""
+    if observed.unknown:
+        return f"is unknown: {observed.unknown}"
+    values = sorted(observed.own_values, key=lambda value: value or 0)
+    return f"is {' or '.join(map(value_text, values))}"
