@@ -341,14 +341,6 @@ def _feature_levels(facts: PreflightFacts, commands: CommandWriter) -> Iterator[
         yield ReadinessFinding("metadata-version-too-low", "obstacle", "cluster", text, remedy)
 
 
-@dataclass(frozen=True)
-class _ReplicasChange:
-    """Change of M when ``eligible.leader.replicas.version`` is enabled."""
-
-    before: ConfigValue
-    after: int
-
-
 def _replicas_under_elr(facts: PreflightFacts, commands: CommandWriter) -> Iterator[ReadinessFinding]:
     """Yield findings about M, of which only the value in the metadata counts at level 1 of ELR."""
     responses = facts.enforcement.responses
@@ -359,48 +351,49 @@ def _replicas_under_elr(facts: PreflightFacts, commands: CommandWriter) -> Itera
     if facts.level(ELR_FEATURE) >= 1:
         yield from _ignored_replicas(responses, of_cluster or 1, commands)
         return
-    after = of_cluster or _controllers_value(facts)
-    if of_cluster:
-        source = "the cluster's value"
-    elif facts.controllers is None:
-        source = "the default, unless the active controller's properties have another: it was not asked"
-    else:
-        source = "from the active controller's properties, 1 if it has none"
-    changes: dict[_ReplicasChange, list[str]] = {}
-    defaults = [response.default.replicas for response in responses.values() if response.default]
+    after, source = (of_cluster, "the cluster's value") if of_cluster else _controllers_value(facts)
+    # topics by the value that ends for them; none for a value of brokers that no topic has now
+    ending: dict[ConfigValue, set[str]] = {
+        response.default.replicas: set() for response in responses.values() if response.default
+    }
     for topic in facts.cluster.topics:
-        values = {one.replicas for one in (*topic.by_broker.values(), *filter(None, [topic.requirements]))}
-        for value in values:
-            if value.source != "topic" and value.value != after:
-                changes.setdefault(_ReplicasChange(value, after), []).append(topic.name)
-    for value in set(defaults):
-        if value.value != after:
-            changes.setdefault(_ReplicasChange(value, after), [])
-    for change, topics in sorted(changes.items(), key=lambda pair: (-pair[0].before.value, pair[0].before.source)):
-        where = _source_text(change.before.source)
-        concerned = f"topics {names_text(sorted(set(topics)))}" if topics else "new topics"
+        for requirements in (*topic.by_broker.values(), *filter(None, [topic.requirements])):
+            if requirements.replicas.source != "topic":
+                ending.setdefault(requirements.replicas, set()).add(topic.name)
+    changes = sorted(
+        ((value, topics) for value, topics in ending.items() if value.value != after),
+        key=lambda pair: (-pair[0].value, pair[0].source),
+    )
+    for value, topics in changes:
+        concerned = f"topics {names_text(sorted(topics))}" if topics else "new topics"
         text = (
-            f"{MIN_INSYNC_REPLICAS}={change.before.value} {where}: enabling {ELR_FEATURE} makes it {after} ({source})"
-            f" for {concerned}"
+            f"{MIN_INSYNC_REPLICAS}={value.value} {_source_text(value.source)}: enabling {ELR_FEATURE} makes it {after}"
+            f" ({source}) for {concerned}"
         )
-        lost = change.before.value > after
-        remedy = _set_default(f"{MIN_INSYNC_REPLICAS}={change.before.value}", commands)
-        code = "min-isr-lost" if lost else "min-isr-raised"
-        yield ReadinessFinding(code, "obstacle" if lost else "notice", MIN_INSYNC_REPLICAS, text, remedy)
+        if value.value > after:
+            # one value keeps all topics at least as safe as they are
+            remedy = _set_default(f"{MIN_INSYNC_REPLICAS}={changes[0][0].value}", commands)
+            yield ReadinessFinding("min-isr-lost", "obstacle", MIN_INSYNC_REPLICAS, text, remedy)
+        else:
+            remedy = _set_default(f"{MIN_INSYNC_REPLICAS}={value.value}", commands)
+            yield ReadinessFinding("min-isr-raised", "notice", MIN_INSYNC_REPLICAS, text, remedy)
     if of_cluster is None and not changes:
         text = f"enabling {ELR_FEATURE} makes {after} the cluster's {MIN_INSYNC_REPLICAS}, which can't be removed then"
         remedy = _set_default(f"{MIN_INSYNC_REPLICAS}={after}", commands)
         yield ReadinessFinding("min-isr-becomes-cluster-value", "notice", MIN_INSYNC_REPLICAS, text, remedy)
 
 
-def _controllers_value(facts: PreflightFacts) -> int:
-    """Return the M that the active controller would write, the lowest if any of several may be it; 1 if unknown."""
-    if facts.controllers is None:
-        nodes = {voter: facts.enforcement.responses.get(voter) for voter in facts.cluster.voters or ()}
-    else:
-        nodes = dict(facts.controllers.responses)
-    values = [response.replicas_by_source.get("file", 1) if response else 1 for response in nodes.values()]
-    return min(values, default=1)
+def _controllers_value(facts: PreflightFacts) -> tuple[int, str]:
+    """Return the M that the active controller would write, and its source.
+
+    Any voter may be the active controller by then, so it is the lowest value; 1 if a voter was not asked.
+    """
+    known = {**facts.enforcement.responses, **(facts.controllers.responses if facts.controllers else {})}
+    voters = facts.cluster.voters or ()
+    if not voters or any(voter not in known for voter in voters):
+        return 1, "the default, unless the controllers' properties have another: not all were asked"
+    values = [known[voter].replicas_by_source.get("file", 1) for voter in voters]
+    return min(values), "from the controllers' properties, 1 if they have none"
 
 
 def _source_text(source: str) -> str:

@@ -7,7 +7,7 @@ this restart, as with one replica or with a single replica in one of R racks (wa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS
@@ -101,8 +101,9 @@ def _topic_findings(
         yield ReadinessFinding("settings-unknown", "unknown", topic.name, text, remedy)
         return
     by_kind: dict[tuple[str, str], list[_StoppedPartition]] = {}
+    racks = cluster.racks
     for partition in concerned:
-        stopped = _stopped_partition(cluster, partition, requirements, brokers, enforced=enforced)
+        stopped = _stopped_partition(racks, partition, requirements, brokers, enforced=enforced)
         if stopped is not None:
             by_kind.setdefault((stopped.code, stopped.text), []).append(stopped)
     for (code, text), partitions in sorted(by_kind.items()):
@@ -123,7 +124,7 @@ def strictest_requirements(topic: CheckedTopic) -> IsrRequirements | None:
 
 
 def _stopped_partition(
-    cluster: ClusterSnapshot,
+    racks: Mapping[int, str],
     partition: ReportedPartition,
     requirements: IsrRequirements,
     brokers: frozenset[int],
@@ -136,7 +137,7 @@ def _stopped_partition(
         return _StoppedPartition(partition.number, "partition-offline", "it has no leader already", away)
     adding = len(partition.adding)
     decision = limits_of(requirements, len(partition.replicas), enforced=enforced, adding=adding).decide(
-        set(partition.isr) - brokers, cluster.racks
+        set(partition.isr) - brokers, racks
     )
     if decision.passes:
         return None
@@ -148,7 +149,7 @@ def _stopped_partition(
     ]
     text = f"acks=all would be refused: {' and '.join(missing)}"
     target = partition.target
-    when_whole = limits_of(requirements, len(target), enforced=enforced).decide(set(target) - brokers, cluster.racks)
+    when_whole = limits_of(requirements, len(target), enforced=enforced).decide(set(target) - brokers, racks)
     out_of_sync = tuple(replica for replica in target if replica not in partition.isr and replica not in brokers)
     if when_whole.passes:
         return _StoppedPartition(partition.number, "restart-stops-now", text, out_of_sync)
