@@ -81,7 +81,8 @@ def check_command(
     accept_unavoidable: Annotated[
         bool,
         typer.Option(
-            help="With --without: count as a notice what waiting does not change, such as a topic with one replica."
+            "--accept-unavoidable",
+            help="With --without: count as a notice what waiting does not change, such as a topic with one replica.",
         ),
     ] = False,
     audit_file: Annotated[

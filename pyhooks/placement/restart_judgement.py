@@ -141,12 +141,12 @@ def _stopped_partition(
     )
     if decision.passes:
         return None
-    missing = [
-        *[f"{decision.replicas} in sync, {MIN_INSYNC_REPLICAS} requires {decision.need_replicas}"]
-        * (not decision.enough_replicas),
-        *[f"in sync in {len(decision.racks)} racks, {MIN_INSYNC_RACKS} requires {decision.need_racks}"]
-        * (not decision.enough_racks),
-    ]
+    missing = []
+    if not decision.enough_replicas:
+        missing.append(f"{decision.replicas} in sync, {MIN_INSYNC_REPLICAS} requires {decision.need_replicas}")
+    if not decision.enough_racks:
+        racks_text = f"{len(decision.racks)} rack{'s' * (len(decision.racks) != 1)}"
+        missing.append(f"in sync in {racks_text}, {MIN_INSYNC_RACKS} requires {decision.need_racks}")
     text = f"acks=all would be refused: {' and '.join(missing)}"
     target = partition.target
     when_whole = limits_of(requirements, len(target), enforced=enforced).decide(set(target) - brokers, racks)

@@ -15,8 +15,12 @@ RACKGATE = Path(sys.executable).with_name("rackgate")
 
 
 def check(bootstrap: str, *more: str) -> subprocess.CompletedProcess[str]:
-    command = [str(RACKGATE), "check", "--bootstrap", bootstrap, *more]
+    return rackgate("check", "--bootstrap", bootstrap, *more)
+
+
+def rackgate(*arguments: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
+    command = [str(RACKGATE), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)
 
 

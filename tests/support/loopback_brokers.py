@@ -126,6 +126,11 @@ class Brokers:
         """Return a broker's address."""
         return f"{HOST}:{self._client[broker]}"
 
+    @property
+    def controller_address(self) -> str:
+        """Address of the controller's own listener."""
+        return f"{HOST}:{self._control}"
+
     def file(self, node: int) -> Path:
         """Return a node's properties file."""
         return self.folder / f"{node}.properties"

@@ -1,4 +1,4 @@
-"""Documents: the runbook lists exactly the finding codes of ``rackgate check``, and gauges have their real names."""
+"""Documents: the pages list exactly the codes of the findings of their commands, and gauges have their real names."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from pathlib import Path
 
 from pyhooks.core import paths
 from pyhooks.lab.mbeans import BROKERS_WITHOUT_RACK, OBSERVED_REFUSALS, PROPERTY_ABOVE_CLUSTER_VALUE
+from readiness_codes import source_codes
 
 RUNBOOK = paths.REPO / "kip" / "operations.md"
 SOURCES = sorted((paths.REPO / "pyhooks" / "placement").glob("*.py"))
 ROW = re.compile(r"^\| ((?:`[a-z-]+`(?:, )?)+) \| [^|]+ \| [^|]+ \|$", re.MULTILINE)
+CODE_ROW = re.compile(r"^\| ((?:`[a-z-]+`(?:, )?)+) \| (?:obstacle|unknown|notice)[^|]* \| [^|]+ \|$", re.MULTILINE)
 
 
 def code_patterns(source: Path) -> Iterator[str]:
@@ -45,3 +47,16 @@ def test_the_runbook_lists_every_code() -> None:
     patterns = {pattern for source in SOURCES for pattern in code_patterns(source)}
     assert {code for code in listed if not any(re.fullmatch(pattern, code) for pattern in patterns)} == set()
     assert {pattern for pattern in patterns if not any(re.fullmatch(pattern, code) for code in listed)} == set()
+
+
+def listed_codes(document: str) -> set[str]:
+    """Return the codes in the table of a document; each must be listed once."""
+    rows = CODE_ROW.findall((paths.REPO / "kip" / document).read_text(encoding="utf-8"))
+    listed = [code for row in rows for code in re.findall(r"[a-z-]+", row)]
+    assert len(listed) == len(set(listed))
+    return set(listed)
+
+
+def test_the_pages_list_every_code() -> None:
+    assert listed_codes("preflight.md") == source_codes("preflight_judgement")
+    assert listed_codes("rolling-restarts.md") == source_codes("restart_judgement")
