@@ -110,7 +110,7 @@ def preflight_command(
         bootstrap = lab_processes.attach(lab, otherwise="name the cluster with --bootstrap host:port").bootstrap
     facts = _query_facts(bootstrap, command_config, bootstrap_controller, given_racks, jmx or [], timeout)
     topics = select_topics(facts.cluster.topics, topic or [])
-    goal = preflight_judgement.PreflightGoal(racks, topics, whole_cluster=not topic)
+    goal = preflight_judgement.PreflightGoal(racks, topics, tuple(topic or ()))
     findings = preflight_judgement.preflight_findings(facts, goal, commands)
     following = preflight_judgement.next_commands(facts, goal, findings, commands, again)
     if plan_to is not None:

@@ -74,7 +74,7 @@ class PreflightGoal:
 
     racks: int  # R
     topics: tuple[CheckedTopic, ...]  # chosen topics
-    whole_cluster: bool  # no topic was named: R would become the cluster's default
+    patterns: tuple[str, ...]  # their names as given; without any, R would become the cluster's default
 
     def concerned(self, cluster: ClusterSnapshot) -> tuple[CheckedTopic, ...]:
         """Return the chosen topics, and the internal topics that their records depend on."""
@@ -84,7 +84,7 @@ class PreflightGoal:
     @property
     def topic_options(self) -> tuple[str, ...]:
         """Options of ``rackgate`` that choose the same topics."""
-        return () if self.whole_cluster else tuple(word for topic in self.topics for word in ("--topic", topic.name))
+        return tuple(word for pattern in self.patterns for word in ("--topic", pattern))
 
     def racks_of(self, topic: CheckedTopic) -> int:
         """Return the R that a topic would have: its current one if that is higher."""
@@ -165,7 +165,7 @@ def enabling_commands(facts: PreflightFacts, goal: PreflightGoal, commands: Comm
         lines.append(commands.kafka("features", "upgrade", *(a for name in off for a in ("--feature", f"{name}=1"))))
     setting = f"{MIN_INSYNC_RACKS}={goal.racks}"
     lower = [topic for topic in goal.concerned(facts.cluster) if topic.requirements and _racks_below(topic, goal.racks)]
-    if goal.whole_cluster:
+    if not goal.patterns:
         default = facts.enforcement.default
         if default is None or default.min_racks < goal.racks or (default.racks and default.racks.source != "cluster"):
             entity = ("--entity-type", "brokers", "--entity-default")

@@ -105,7 +105,7 @@ def facts(
 
 def goal(recorded: PreflightFacts, *names: str, racks: int = 2) -> PreflightGoal:
     topics = tuple(one for one in recorded.cluster.topics if not names or one.name in names)
-    return PreflightGoal(racks, topics, whole_cluster=not names)
+    return PreflightGoal(racks, topics, names)
 
 
 def judged(recorded: PreflightFacts, *names: str, racks: int = 2) -> tuple[ReadinessFinding, ...]:
