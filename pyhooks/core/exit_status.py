@@ -6,9 +6,13 @@ Python's own status for an uncaught exception is 1, which means a failed check h
 from __future__ import annotations
 
 import os
+import sys
+import threading
 import traceback
 from pathlib import Path
+from typing import NoReturn
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -19,11 +23,25 @@ from pyhooks.core.terminal import plain, visible
 # Set by "rackgate --debug"; as an environment variable it also reaches processes within a lab.
 DEBUG_VARIABLE = "RACKGATE_DEBUG"
 UNEXPECTED_STATUS = 2
+# Name of daemon threads that may still be in Java code when a command ends.
+JAVA_THREAD = "rackgate-java"
 
 
 def debugging() -> bool:
     """Return whether tracebacks are to be printed."""
     return bool(os.environ.get(DEBUG_VARIABLE))
+
+
+def end_command(status: int) -> NoReturn:
+    """End a command after its output is written; at once if a thread is still in Java code.
+
+    Such a thread crashes the JVM when the interpreter ends: the exit status is lost, and a crash report is printed.
+    """
+    if any(thread.name == JAVA_THREAD for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    raise typer.Exit(status)
 
 
 def report_error(error: Exception, console: Console) -> int:

@@ -16,6 +16,7 @@ import typer
 
 from pyhooks.audit.journal import DEFAULT_TOPIC
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.exit_status import end_command
 from pyhooks.core.terminal import plain, reader_may_leave, report_console
 from pyhooks.lab import lab_processes
 from pyhooks.lab.cli import LabOption
@@ -141,11 +142,11 @@ def check_command(
         status = _report_restart(
             observation, topics, brokers, commands, accept_unavoidable=accept_unavoidable, as_json=json_
         )
-        raise typer.Exit(status)
+        end_command(status)
     if plan or plan_to is not None:
         complete = write_plan(observation.cluster, frozenset(one.name for one in topics), plan_to)
         if plan:
-            raise typer.Exit(0 if complete else 1)
+            end_command(0 if complete else 1)
     # the audit topic requires one rack, so that it takes records in an outage
     expected = [topic for topic in topics if topic.name != audit_topic]
     missed = _missed_restores(observation, topics, bootstrap, command_config, audit_file, audit_topic, expect_racks)
@@ -162,7 +163,7 @@ def check_command(
             with console.capture() as printed:
                 check_report.print_report(console, report, strict=strict)
             sys.stdout.write(printed.get())
-    raise typer.Exit(1 if report.at_risk else 0)
+    end_command(1 if report.at_risk else 0)
 
 
 def make_report(

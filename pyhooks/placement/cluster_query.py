@@ -26,6 +26,7 @@ from typing import Any
 import jpype
 
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.exit_status import JAVA_THREAD
 from pyhooks.jvm.admin import GIVEN_UP, TIMEOUT, UNSUPPORTED, Admin, ClusterNode, Reassignment, TopicState, Voter
 from pyhooks.jvm.client import start_jvm
 from pyhooks.jvm.java_exception import JavaError
@@ -477,7 +478,10 @@ def query_each_broker(
                 errors.append(error)
 
     # daemon threads, so that one pending for DNS does not delay the end of the process
-    threads = [threading.Thread(target=query_pending, daemon=True) for _ in range(min(_AT_ONCE, len(brokers)))]
+    threads = [
+        threading.Thread(target=query_pending, daemon=True, name=JAVA_THREAD)
+        for _ in range(min(_AT_ONCE, len(brokers)))
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.exit_status import end_command
 from pyhooks.core.terminal import reader_may_leave, report_console
 from pyhooks.lab import lab_processes
 from pyhooks.lab.cli import LabOption
@@ -125,7 +126,7 @@ def preflight_command(
             with console.capture() as printed:
                 readiness_report.print_preflight(console, facts, goal, findings, following)
             sys.stdout.write(printed.get())
-    raise typer.Exit(readiness_status(findings))
+    end_command(readiness_status(findings))
 
 
 def parse_controller_racks(texts: Sequence[str]) -> dict[int, str]:

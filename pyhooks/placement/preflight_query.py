@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import jpype
 
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.exit_status import JAVA_THREAD
 from pyhooks.jvm.admin import GIVEN_UP, TIMEOUT, Admin
 from pyhooks.jvm.client import start_jvm
 from pyhooks.jvm.java_exception import JavaError
@@ -72,7 +73,9 @@ def query_jmx(addresses: Sequence[str], *, timeout_s: float) -> tuple[dict[int, 
             reasons[address] = str(error)
 
     # daemon threads, as in query_each_broker
-    threads = {address: threading.Thread(target=query, args=(address,), daemon=True) for address in addresses}
+    threads = {
+        address: threading.Thread(target=query, args=(address,), daemon=True, name=JAVA_THREAD) for address in addresses
+    }
     for thread in threads.values():
         thread.start()
     for thread in threads.values():

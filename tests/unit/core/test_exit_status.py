@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
+import threading
 from typing import Any
 
 import pytest
+import typer
 from pyspark.errors import PySparkException, PythonException
 from rich.console import Console
 
@@ -141,3 +144,21 @@ def test_an_unexpected_error_names_file_and_line() -> None:
     assert exit_status.describe(ValueError("never raised")) == (
         "ValueError: never raised (rackgate --debug shows the traceback)"
     )
+
+
+def test_a_command_ends_at_once_while_a_thread_is_in_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    with pytest.raises(typer.Exit) as usual:
+        exit_status.end_command(1)
+    assert (usual.value.exit_code, ended) == (1, [])
+    release = threading.Event()
+    thread = threading.Thread(target=release.wait, daemon=True, name=exit_status.JAVA_THREAD)
+    thread.start()
+    try:
+        with pytest.raises(typer.Exit):
+            exit_status.end_command(2)
+    finally:
+        release.set()
+        thread.join()
+    assert ended == [2]
