@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pyhooks.audit.journal import DEFAULT_TOPIC
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.exit_status import end_command
 from pyhooks.core.terminal import reader_may_leave, report_console
@@ -111,6 +112,8 @@ def preflight_command(
         bootstrap = lab_processes.attach(lab, otherwise="name the cluster with --bootstrap host:port").bootstrap
     facts = _query_facts(bootstrap, command_config, bootstrap_controller, given_racks, jmx or [], timeout)
     topics = select_topics(facts.cluster.topics, topic or [])
+    # the audit topic requires one rack, so that it takes records in an outage
+    topics = tuple(one for one in topics if one.name != DEFAULT_TOPIC)
     goal = preflight_judgement.PreflightGoal(racks, topics, tuple(topic or ()))
     findings = preflight_judgement.preflight_findings(facts, goal, commands)
     following = preflight_judgement.next_commands(facts, goal, findings, commands, again)
