@@ -340,7 +340,7 @@ def test_kept_blocks_are_not_planned_again(tmp_path: Path) -> None:
         keep_block(store, "healthy", number)
     healthy = FULL.cells[0]
     saved_s = full_s - lab_run.estimate_s(store, FULL)
-    assert saved_s == pytest.approx(10 * (healthy.scenario.latency.block_s(5) + cell_measurement.BLOCK_S))
+    assert saved_s == pytest.approx(10 * (healthy.scenario.latency.block_s(6) + cell_measurement.BLOCK_S))
     store.add_rate(sustained_rate.rate_key(healthy), {"sustained_per_s": 1000.0})
     assert lab_run.estimate_s(store, FULL) < full_s - saved_s
 
