@@ -18,8 +18,6 @@ from pyhooks.core.errors import RackgateError
 MEASURED_S, WARM_UP_SHARE = 3.0, 0.3
 # The tool of end-to-end latency and a transaction handle one record at a time.
 SERIAL_RECORDS = 100
-# A ceiling is measured without throttling, with this much data.
-CEILING_BYTES = 100_000_000
 TIMEOUT_S = 120.0
 
 # Runs a tool of Kafka against the lab's brokers and returns its output.
@@ -64,13 +62,20 @@ def producer_perf_test(
     return read_perf_summary(run_tool("producer-perf-test", [*arguments, "--warmup-records", str(warm_up)]))
 
 
-def ceiling(run_tool: RunTool, topic: str, setting: CellSetting, acks: str) -> Measurement:
+def ceiling(run_tool: RunTool, topic: str, setting: CellSetting, acks: str, size_bytes: int) -> Measurement:
     """Measure the highest throughput with ``kafka-producer-perf-test``, with batches as the Java client makes them.
+
+    Args:
+        run_tool: runs a tool of Kafka.
+        topic: topic with the arm's settings.
+        setting: record size and linger.
+        acks: ``acks`` of the arm.
+        size_bytes: size of all records; the first fifth warms up the client.
 
     Raises:
         RackgateError: the tool failed, or its output has no summary.
     """
-    records = max(1, CEILING_BYTES // setting.record_bytes)
+    records = max(1, size_bytes // setting.record_bytes)
     arguments = [*_perf_arguments(topic, setting, acks, records), "--throughput", "-1"]
     return read_perf_summary(run_tool("producer-perf-test", [*arguments, "--warmup-records", str(records // 5)]))
 

@@ -1,7 +1,8 @@
 """``rackgate bench overlay``: throughput and latency of stock Kafka and of the overlay, in labs that alternate.
 
-Each round has a lab of stock Kafka and a lab of the overlay, in random order. In each lab ``kafka-producer-perf-test``
-measures every arm with every number of partitions. The ratios of a round are one observation each.
+Each round has a lab for each arm, in random order. In each lab ``kafka-producer-perf-test`` first warms up the brokers,
+and then measures every number of partitions, in an order that all labs of the round share. The ratios of a round are
+one observation each.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import argparse
 import json
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,9 +32,11 @@ EPILOG = "Examples: rackgate bench overlay · rackgate bench overlay --rounds 3 
 # Replicas of each partition; Kafka places them in all racks.
 REPLICATION_FACTOR, MIN_INSYNC_REPLICAS = 3, 2
 PARTITIONS = (1, 8, 64)
+# Warm-up of a lab, a minute at 10 MB/s, and what one measurement sends.
+WARM_UP_BYTES, CEILING_BYTES = 600_000_000, 50_000_000
 # Rate of the latency measurement in records per second; a fraction of what one connection carries.
 LATENCY_RATE_PER_S = 250.0
-SETTING = CellSetting(record_bytes=1000, linger_ms=0)
+SETTING = CellSetting(record_bytes=1000, linger_ms=5)
 CONFIDENCE = 0.95
 
 
@@ -59,44 +63,45 @@ ARMS = (
 )
 
 
-def measure_in_lab(target: LabUnderTest, arms: Sequence[OverlayArm], seed: str) -> list[dict[str, Any]]:
-    """Measure the arms in the current lab in random order, after a warm-up.
+def measure_in_lab(target: LabUnderTest, arm: OverlayArm, seed: str) -> list[dict[str, Any]]:
+    """Measure an arm in the current lab with each number of partitions in random order, after a warm-up.
 
     Returns:
         ``arm``, ``partitions``, ``ceiling`` and, for one partition, ``latency``: a
         ``bench.run.instruments.Measurement`` each.
     """
-    combinations = [(arm, partitions) for arm in arms for partitions in PARTITIONS]
-    random.Random(seed).shuffle(combinations)  # noqa: S311 - a seeded plan, not a secret
     rows = []
-    for number, (arm, partitions) in enumerate([(arms[0], PARTITIONS[-1]), *combinations]):
-        topic = f"overlay-{number}"
-        _create(target, topic, arm, partitions)
-        row: dict[str, Any] = {"arm": arm.label, "partitions": partitions}
-        row["ceiling"] = instruments.ceiling(target.run_tool, topic, SETTING, "all").as_json()
-        if partitions == 1:
-            latency = instruments.producer_perf_test(target.run_tool, topic, SETTING, LATENCY_RATE_PER_S, "all")
-            row["latency"] = latency.as_json()
-        target.run_tool("topics", ["--delete", "--topic", topic])
-        # the first measurement warms up the brokers
-        rows += [row] if number else []
+    with _topic(target, "warm-up", arm, PARTITIONS[-1]) as topic:
+        instruments.ceiling(target.run_tool, topic, SETTING, "all", WARM_UP_BYTES)
+    for partitions in random.Random(seed).sample(PARTITIONS, len(PARTITIONS)):  # noqa: S311 - a seeded plan, not a secret
+        with _topic(target, f"partitions-{partitions}", arm, partitions) as topic:
+            row: dict[str, Any] = {"arm": arm.label, "partitions": partitions}
+            row["ceiling"] = instruments.ceiling(target.run_tool, topic, SETTING, "all", CEILING_BYTES).as_json()
+            if partitions == 1:
+                latency = instruments.producer_perf_test(target.run_tool, topic, SETTING, LATENCY_RATE_PER_S, "all")
+                row["latency"] = latency.as_json()
+            rows.append(row)
     return rows
 
 
-def _create(target: LabUnderTest, topic: str, arm: OverlayArm, partitions: int) -> None:
+@contextmanager
+def _topic(target: LabUnderTest, topic: str, arm: OverlayArm, partitions: int) -> Iterator[str]:
+    """Create a topic for the block and delete it afterwards."""
     arguments = ["--create", "--topic", topic, "--partitions", str(partitions)]
     arguments += ["--replication-factor", str(REPLICATION_FACTOR)]
     arguments += ["--config", f"{gate.MIN_INSYNC_REPLICAS}={MIN_INSYNC_REPLICAS}"]
     if arm.min_insync_racks is not None:
         arguments += ["--config", f"{gate.MIN_INSYNC_RACKS}={arm.min_insync_racks}"]
     target.run_tool("topics", arguments)
+    yield topic
+    target.run_tool("topics", ["--delete", "--topic", topic])
 
 
 def summarise(rounds: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """Return one row for each arm, number of partitions and quantity, with its ratio to stock.
 
     Args:
-        rounds: rows of ``measure_in_lab`` of both labs of each round.
+        rounds: rows of ``measure_in_lab`` of all labs of each round.
 
     Returns:
         ``arm``, ``partitions``, ``quantity`` (``MB/s`` or ``mean latency, ms``), ``values`` of each round and, except
@@ -128,7 +133,7 @@ def summarise(rounds: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, A
 
 
 def overlay_command(
-    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds, each with two labs.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds, each with three labs.")] = 5,
     seed: Annotated[int, typer.Option(help="Random seed of the order.")] = 1290,
     out: Annotated[Path, typer.Option(help="Folder for results.json and table.md.")] = DEFAULT_OUT,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
@@ -148,15 +153,14 @@ def overlay_command(
         run_folder.empty(work, run_folder.OVERLAY_COST_RUN)
         found: list[list[dict[str, Any]]] = []
         for number in range(1, rounds + 1):
-            order = random.Random(f"{seed}/{number}").sample([True, False], 2)  # noqa: S311 - a seeded plan, not a secret
+            order = random.Random(f"{seed}/{number}").sample(ARMS, len(ARMS))  # noqa: S311 - a seeded plan, not a secret
             rows: list[dict[str, Any]] = []
-            for stock in order:
-                name = "stock" if stock else "overlay"
-                typer.echo(f"round {number} of {rounds}: {name}", err=as_json)
-                lab = work / f"{number}-{name}"
+            for arm in order:
+                typer.echo(f"round {number} of {rounds}: {arm.label}", err=as_json)
+                lab = work / f"{number}-{ARMS.index(arm)}"
                 command = [sys.executable, "-m", "bench.run.overlay_cost", "--seed", f"{seed}/{number}"]
-                command += ["--stock"] if stock else []
-                if status := run_in_lab(TOPOLOGY, lab, command, bare=False, stock=stock):
+                command += ["--arm", arm.label]
+                if status := run_in_lab(TOPOLOGY, lab, command, bare=False, stock=arm.stock):
                     raise typer.Exit(status)
                 rows += read_object(lab / "rows.json", "the lab's run writes it")["rows"]
             found.append(rows)
@@ -188,13 +192,14 @@ def overlay_command(
 
 
 def main() -> None:
-    """Entry point in a lab: measure its arms and write ``rows.json`` in the lab's folder."""
+    """Entry point in a lab: measure its arm and write ``rows.json`` in the lab's folder."""
     parser = argparse.ArgumentParser(prog="python -m bench.run.overlay_cost", description=main.__doc__)
-    parser.add_argument("--stock", action="store_true", help="the lab runs stock Kafka")
+    parser.add_argument("--arm", required=True, choices=[arm.label for arm in ARMS], help="label of the arm")
     parser.add_argument("--seed", required=True, help="random seed of the order")
     options = parser.parse_args()
     target = current_lab()
-    rows = measure_in_lab(target, [arm for arm in ARMS if arm.stock is options.stock], options.seed)
+    arm = next(arm for arm in ARMS if arm.label == options.arm)
+    rows = measure_in_lab(target, arm, options.seed)
     write_json(target.lab.run_dir / "rows.json", {"rows": rows})
 
 

@@ -38,13 +38,14 @@ def test_the_perf_test_uses_the_setting_of_the_cell(acks: str, rate: float) -> N
         return PERF_OUTPUT
 
     instruments.producer_perf_test(run_tool, "t", SETTING, rate, acks)
-    instruments.ceiling(run_tool, "t", SETTING, acks)
+    instruments.ceiling(run_tool, "t", SETTING, acks, 1_000_000)
     (name, paced), (_, unthrottled) = calls
     assert name == "producer-perf-test"
     options = dict(zip(paced[::2], paced[1::2], strict=False))
     assert (options["--throughput"], options["--record-size"]) == (f"{rate:g}", "100")
     assert {f"acks={acks}", "linger.ms=5"} <= set(paced)
     assert 0 < int(paced[paced.index("--warmup-records") + 1]) < int(options["--num-records"])
+    assert unthrottled[unthrottled.index("--num-records") + 1] == "10000"
     assert unthrottled[unthrottled.index("--throughput") + 1] == "-1"
 
 
