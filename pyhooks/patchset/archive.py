@@ -24,6 +24,9 @@ from pyhooks.patchset.sbom import SBOM, make_sbom
 SUMS = "SHA256SUMS"
 # 1980-01-01, as in the jars: some tools reject earlier times, and the time of the build must not affect the bytes.
 _MTIME_S = 315_532_800
+# Folder of Kafka in its published container images, and templates of files that add the overlay to them.
+_KAFKA_IN_IMAGES = "/opt/kafka"
+_TEMPLATES = {"INSTALL.md": "install.md.j2", "Dockerfile": "Dockerfile.j2", "strimzi.yaml": "strimzi.yaml.j2"}
 # Keys of the distribution's manifest about the overlay; the others are about jars that are not in the archive.
 _MANIFEST_KEYS = (
     "kafka_version", "scala_version", "javac_version", "tree_commit", "patch_hash", "opt_ins", "patches", "overlay",
@@ -45,7 +48,7 @@ class Archive:
 
 
 def make_archive(distribution: Distribution, folder: Path | None = None) -> Archive:
-    """Pack the overlay with installation instructions, licence, notice, manifest, SBOM and checksums.
+    """Pack the overlay with installation instructions, container files, licence, notice, manifest, SBOM and checksums.
 
     The folder of the archive is ``build/kafka-<version>`` by default.
 
@@ -105,7 +108,12 @@ def _contents(distribution: Distribution, top: str) -> dict[str, bytes]:
         for jar in manifest["overlay"]
     }
     files[MANIFEST] = (json.dumps(summary, indent=1, sort_keys=True) + "\n").encode()
-    files["INSTALL.md"] = _note(manifest, top).encode()
+    # Markdown, not HTML, so nothing is escaped
+    values = _values(manifest, top)
+    files |= {
+        name: render_template(template, [Path(__file__).parent], values, escape=False).encode()
+        for name, template in _TEMPLATES.items()
+    }
     # All overlay jars contain the same licence and notice.
     first = read_jar(distribution.root / "overlay" / manifest["overlay"][0]["jar"])
     files["LICENSE"], files["NOTICE"] = first[LICENSE], first[NOTICE]
@@ -113,14 +121,17 @@ def _contents(distribution: Distribution, top: str) -> dict[str, bytes]:
     return files
 
 
-def _note(manifest: Mapping[str, Any], top: str) -> str:
-    values = {
+def _values(manifest: Mapping[str, Any], top: str) -> dict[str, Any]:
+    folder = f"/opt/{top}"
+    return {
         "version": manifest["kafka_version"],
         "patches": len(manifest["patches"]),
         "opt_ins": manifest["opt_ins"],
         "jars": manifest["overlay"],
         "series": manifest["patch_hash"],
         "top": top,
+        "folder": folder,
+        "classpath": f"{folder}/overlay/*",
+        "kafka": _KAFKA_IN_IMAGES,
+        "image": f"kafka-rackgate:{manifest['kafka_version']}",
     }
-    # Markdown, not HTML, so nothing is escaped
-    return render_template("install.md.j2", [Path(__file__).parent], values, escape=False)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from feature_tools import ELR_FEATURE, RACKS_FEATURE, Said, features
-from loopback_brokers import Pair, lay_out_release, run_class_classpath
+from loopback_brokers import Pair, lay_out_release, run_class_classpath, shared_classes
 from pyhooks.core import paths
 from pyhooks.core.process import run
 from pyhooks.core.wait import wait_for
@@ -266,3 +266,16 @@ def test_the_class_path_is_in_the_order_of_kafkas_start_script(stock: Stock) -> 
     from_overlay = {line.split("source: file:")[1].strip() for line in loaded if "rackgate" in line}
     assert any(jar.endswith("core-rackgate.jar") for jar in from_overlay), loaded[-5:]
     assert any("kafka_2.13-4.3.1.jar" in line for line in loaded), "what is not patched comes from the stock jars"
+
+
+def test_an_archive_of_stock_classes_does_not_hide_the_overlay() -> None:
+    """The container image of Apache Kafka starts with such an archive."""
+    built = Distribution.load()
+    (archived,) = shared_classes(built.classpath(overlay=False))
+    arguments = ["java", archived, "-verbose:class", "-cp", built.classpath(), "kafka.tools.StorageTool", "random-uuid"]
+    output = run(arguments, task="start a tool")
+    assert "Unable to use shared archive" in output
+    assert "shared objects file (top)" not in output
+    assert "-rackgate.jar" in output
+    (tool,) = [line for line in output.splitlines() if "] kafka.tools.StorageTool source:" in line]
+    assert "source: file:" in tool

@@ -1,9 +1,11 @@
-"""Archive of the overlay: reproducible bytes, checksums, contents and errors."""
+"""Archive of the overlay: reproducible bytes, checksums, contents, container files and errors."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -118,8 +120,8 @@ def test_checksums_detect_a_change(tmp_path: Path) -> None:
 def test_the_archive_has_the_documented_content(tmp_path: Path) -> None:
     packed = archive.make_archive(make_distribution(tmp_path / "dist"), tmp_path)
     assert packed.names == (
-        "INSTALL.md", "LICENSE", "NOTICE", "SHA256SUMS", "manifest.json",
-        "overlay/m0-rackgate.jar", "overlay/m1-rackgate.jar", "sbom.cdx.json",
+        "Dockerfile", "INSTALL.md", "LICENSE", "NOTICE", "SHA256SUMS", "manifest.json",
+        "overlay/m0-rackgate.jar", "overlay/m1-rackgate.jar", "sbom.cdx.json", "strimzi.yaml",
     )  # fmt: skip
     assert packed.size == packed.path.stat().st_size
     with tarfile.open(packed.path) as tar:
@@ -179,6 +181,78 @@ def test_installation_instructions_are_included(tmp_path: Path) -> None:
         assert heading in instructions
     assert f'export CLASSPATH="/opt/{TOP}/overlay/*"' in instructions
     assert str(tmp_path) not in instructions + (folder / MANIFEST).read_text()
+
+
+def instructions_of(dockerfile: str) -> list[tuple[str, str]]:
+    """Return the instructions of a Dockerfile, which has one a line, with their arguments."""
+    lines = [line for line in dockerfile.splitlines() if not line.startswith("#")]
+    return [(name, rest) for name, _, rest in (line.partition(" ") for line in lines)]
+
+
+def build_layer(folder: Path, root: Path, version: str = "9.9") -> dict[str, str]:
+    """Follow the Dockerfile in ``folder`` on an image with a Kafka whose root is ``root``; return its environment.
+
+    There is no container engine: a path below /opt is one below ``root``.
+
+    Raises:
+        RackgateError: a command failed.
+    """
+    (root / "opt/kafka/libs").mkdir(parents=True)
+    (root / f"opt/kafka/libs/kafka-clients-{version}.jar").touch()
+    environment: dict[str, str] = {}
+    for name, rest in instructions_of((folder / "Dockerfile").read_text(encoding="utf-8")):
+        if name == "RUN":
+            run(["sh", "-c", rest.replace("/opt/", f"{root}/opt/")], task=rest)
+        elif name == "COPY":
+            source, target = rest.split()
+            shutil.copytree(folder / source, root / target.removeprefix("/"))
+        elif name == "ENV":
+            variable, _, value = rest.partition("=")
+            (environment[variable],) = shlex.split(value)
+        else:
+            assert name in ("ARG", "FROM")
+    return environment
+
+
+def test_the_dockerfile_puts_the_jars_of_the_archive_on_the_class_path(tmp_path: Path) -> None:
+    packed = archive.make_archive(make_distribution(tmp_path / "dist"), tmp_path)
+    folder = unpack(packed.path, tmp_path / "unpacked")
+    environment = build_layer(folder, tmp_path / "root")
+    assert environment == {"CLASSPATH": f"/opt/{TOP}/overlay/*"}
+    assert f'export CLASSPATH="{environment["CLASSPATH"]}"' in (folder / "INSTALL.md").read_text(encoding="utf-8")
+    jars = (tmp_path / "root" / environment["CLASSPATH"].removeprefix("/")).parent.iterdir()
+    assert {f"overlay/{jar.name}" for jar in jars} == {name for name in packed.names if name.startswith("overlay/")}
+
+
+def test_the_dockerfile_refuses_another_kafka_and_changed_jars(tmp_path: Path) -> None:
+    packed = archive.make_archive(make_distribution(tmp_path / "dist"), tmp_path)
+    folder = unpack(packed.path, tmp_path / "unpacked")
+    with pytest.raises(RackgateError, match=r"test -f /opt/kafka/libs/kafka-clients-9\.9\.jar"):
+        build_layer(folder, tmp_path / "other", version="9.8")
+    # a changed Dockerfile is no error, a changed jar is one
+    with (folder / "Dockerfile").open("a") as dockerfile:
+        dockerfile.write("ARG unused\n")
+    build_layer(folder, tmp_path / "edited")
+    (folder / "overlay/m1-rackgate.jar").write_bytes(b"other")
+    with pytest.raises(RackgateError, match="sha256sum -c"):
+        build_layer(folder, tmp_path / "damaged")
+
+
+def test_container_files_name_the_version_and_the_image(tmp_path: Path) -> None:
+    packed = archive.make_archive(make_distribution(tmp_path / "dist", opt_ins=["raft"]), tmp_path)
+    with tarfile.open(packed.path) as tar:
+        names = ("Dockerfile", "INSTALL.md", "strimzi.yaml")
+        found = {name: tar.extractfile(f"{TOP}-with-raft/{name}") for name in names}
+        texts = {name: member.read().decode() for name, member in found.items() if member}
+    assert texts["Dockerfile"].splitlines()[1:3] == ["ARG BASE=apache/kafka:9.9", "FROM ${BASE}"]
+    assert f'ENV CLASSPATH="/opt/{TOP}-with-raft/overlay/*"' in texts["Dockerfile"]
+    assert "docker build --tag kafka-rackgate:9.9 ." in texts["INSTALL.md"]
+    cluster, topic = texts["strimzi.yaml"].split("---\n")
+    assert "\n    version: 9.9\n" in cluster
+    assert "\n    image: REGISTRY/kafka-rackgate:9.9\n" in cluster
+    assert "kind: Kafka\n" in cluster
+    assert "kind: KafkaTopic\n" in topic
+    assert "\n    min.insync.racks: 2\n" in topic
 
 
 def test_opt_in_fixes_have_their_own_archive(tmp_path: Path) -> None:
