@@ -60,7 +60,7 @@ class AuditTopic:
         self._bootstrap = bootstrap
         self._config = dict(config)
         self._timeout_s = timeout_s
-        self._exists = False
+        self._created = self._found = False
 
     def read(self) -> ReadRecords:
         """Return the records; none if there is no such topic.
@@ -89,12 +89,14 @@ class AuditTopic:
             raise RackgateError(f"topic {self.name}: {_reason(error)}") from error
 
     def _find(self) -> bool:
-        """Return whether the topic exists, once it has a leader.
+        """Return whether the topic exists, once it has a leader; a topic that was found before is not looked for again.
 
         Raises:
             JavaError: no response in time.
             RackgateError: it has no leader.
         """
+        if self._found:
+            return True
         deadline = time.monotonic() + self._timeout_s
         with Admin.responsive(self._bootstrap, timeout_s=self._timeout_s, config=self._config) as admin:
             while True:
@@ -104,11 +106,11 @@ class AuditTopic:
                     if error.java_class != UNKNOWN_TOPIC:
                         raise
                     leader = None
-                # of a topic that this process has written to, a broker may not know yet
-                if leader is None and not self._exists:
+                # a broker may not know yet what this process has created
+                if leader is None and not self._created:
                     return False
                 if leader is not None and leader >= 0:
-                    self._exists = True
+                    self._found = True
                     return True
                 if time.monotonic() > deadline:
                     raise RackgateError(f"topic {self.name}: it has no leader")
@@ -123,7 +125,7 @@ class AuditTopic:
                 # another operator was first, or the request was sent twice
                 if error.java_class != _TOPIC_EXISTS:
                     raise
-        self._exists = True
+        self._created = True
         self._find()
 
     def _append(self, records: Sequence[AuditRecord]) -> None:

@@ -28,7 +28,7 @@ class Person:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         path = f"{RACKGATE.parent}:{os.environ['PATH']}"
-        self.env = os.environ | {"RACKGATE_STATE": str(folder), "PATH": path}
+        self.env = os.environ | {"RACKGATE_STATE": str(folder), "XDG_STATE_HOME": str(folder / "home"), "PATH": path}
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command that may fail."""

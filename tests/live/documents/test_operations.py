@@ -72,7 +72,7 @@ def test_every_command_is_in_a_step_and_of_a_form_that_a_lab_can_run() -> None:
                 continue
             assert "$BOOTSTRAP" in arguments, arguments
             own = in_lab(arguments, {})
-            assert own[0] == "check" or (own[:2] == ["lab", "kafka"] and own[2] in TOOLS), own
+            assert own[0] in ("check", "lower", "restore", "audit") or (own[:2] == ["lab", "kafka"] and own[2] in TOOLS), own
 
 
 @pytest.fixture
@@ -238,19 +238,24 @@ def _go_on(operator: Operator) -> None:
     )
 
     lower = "Go on without it: lower R"
-    operator.check_output(lower, 0)
+    assert "orders: lowered: min.insync.racks is 1 (before: 2)" in operator.check_output(lower, 0)
     wait_for(lambda: not operator.listed(lower, 1), goal="orders to take writes", timeout_s=SETTLES_S, interval_s=1.0)
     operator.accepted()
     assert operator.audit() == {"orders"}
+    operator.check_output(lower, 2, topic="payments")
+    assert operator.audit() == {"orders", "payments"}
 
 
 def _restore(operator: Operator) -> None:
     wait_for(
         lambda: not operator.listed("Restore", 0), goal="all replicas in sync", timeout_s=SETTLES_S, interval_s=1.0
     )
-    assert operator.audit() == {"orders"}, "that the rack is back restores nothing"
+    assert operator.audit() == {"orders", "payments"}, "that the rack is back restores nothing"
     assert re.search(r"Topic: orders\s.*min\.insync\.racks=1", operator.check_output("Audit", 1))
-    operator.check_output("Restore", 1)
+    assert operator.run("Audit", 2).returncode == 1, "the restoration of orders is due"
+    assert "orders: restored: min.insync.racks is 2 again" in operator.check_output("Restore", 1)
+    operator.check_output("Audit", 2)
+    operator.check_output("Restore", 3, topic="payments")
     wait_for(lambda: operator.audit() == set(), goal="the restored value", timeout_s=SETTLES_S, interval_s=1.0)
     assert operator.listed("Restore", 2) == set()
     operator.accepted()
