@@ -6,6 +6,7 @@ M is ``min.insync.replicas``, R is ``min.insync.racks``.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from pyhooks.placement.reassignment_plan import ReassignmentPlan
 
 WIDTH = 100  # columns, where there is no terminal
-AUDIT_S = 5.0  # timeout of reading the audit topic, after that of the queries
+AUDIT_MIN_S = 2.0  # least timeout of a request to the audit topic, even if the queries took all their time
 
 EPILOG = (
     "Examples: rackgate check --bootstrap kafka1:9092 · rackgate check --topic 'orders*' --json ·"
@@ -135,6 +136,7 @@ def check_command(
         bootstrap = lab_processes.attach(lab, otherwise="name the cluster with --bootstrap host:port").bootstrap
     if plan and (json_ or plan_to):
         raise RackgateError("--plan prints the plan alone: leave out --json, or use --plan-to FILE beside it")
+    end = time.monotonic() + timeout
     observation = _query(bootstrap, command_config, timeout)
     topics = select_topics(observation.cluster.topics, topic or [])
     if restart:
@@ -149,7 +151,10 @@ def check_command(
             end_command(0 if complete else 1)
     # the audit topic requires one rack, so that it takes records in an outage
     expected = [topic for topic in topics if topic.name != audit_topic]
-    missed = _missed_restores(observation, topics, bootstrap, command_config, audit_file, audit_topic, expect_racks)
+    left_s = end - time.monotonic()
+    missed = _missed_restores(
+        observation, topics, bootstrap, command_config, audit_file, audit_topic, expect_racks, left_s
+    )
     report = make_report(observation, topics, strict=strict, expect_racks=expect_racks, expected=expected, more=missed)
     from pyhooks.placement import check_report
 
@@ -222,8 +227,9 @@ def _missed_restores(
     audit_file: Path | None,
     audit_topic: str,
     expect_racks: int,
+    left_s: float,
 ) -> tuple[Finding, ...]:
-    """Return findings of the audit if ``--expect-racks`` asks for them."""
+    """Return findings of the audit if ``--expect-racks`` asks for them, within about ``left_s`` seconds."""
     if expect_racks <= 1:
         return ()
     from pyhooks.audit.audit_file import AuditFile, default_file
@@ -235,7 +241,7 @@ def _missed_restores(
 
     # a topic that does not exist is not looked for
     known = any(topic.name == audit_topic for topic in observation.cluster.topics)
-    topic = AuditTopic(bootstrap, client_config(command_config), audit_topic, timeout_s=AUDIT_S)
+    topic = AuditTopic(bootstrap, client_config(command_config), audit_topic, timeout_s=max(AUDIT_MIN_S, left_s / 3))
     journal = AuditJournal(observation.cluster.cluster_id, AuditFile(audit_file or default_file()), topic)
     return missed_restore_findings(journal.read(read_topic=known), observation, topics, now())
 
