@@ -23,6 +23,8 @@ from pyhooks.lab import lab_processes
 from pyhooks.lab.cli import JsonOption, LabOption
 
 if TYPE_CHECKING:
+    from rich.status import Status
+
     from pyhooks.audit.audit_record import AuditRecord
     from pyhooks.audit.journal import AuditContents, AuditJournal, ReadRecords
     from pyhooks.outage.cluster_access import OutageCluster
@@ -70,6 +72,7 @@ class _Session:
     cluster: OutageCluster
     journal: AuditJournal
     operator: Operator
+    status: Status  # shows the current step on a terminal within ``with``
 
 
 @lower_app.command("lower", epilog=LOWER_EPILOG)
@@ -143,7 +146,8 @@ def _lower(
     from pyhooks.outage.lowering_cost import cost_lines, lowering_cost
     from pyhooks.outage.steps import exit_status, refuse_open
 
-    observed = session.cluster.observe(topics)
+    with session.status:
+        observed = session.cluster.observe(topics)
     before = {topic: _value_before(topic, observed.get(topic), to) for topic in topics}
     contents = session.journal.read()
     settled = [one for topic in topics for one in contents.open_lowerings(topic) if one.state != "intended"]
@@ -151,7 +155,8 @@ def _lower(
         _print_outcomes(refuse_open(sorted({one.terms.topic for one in settled}), contents))
         raise typer.Exit(1)
     console = report_console(WIDTH)
-    records = session.cluster.count_records([observed[topic] for topic in topics])
+    with session.status:
+        records = session.cluster.count_records([observed[topic] for topic in topics])
     for topic, (_, old_racks) in before.items():
         for line in cost_lines(lowering_cost(observed[topic], old_racks, to, records)):
             console.print(plain(line), soft_wrap=True)
@@ -215,7 +220,9 @@ def _value_before(topic: str, observed: ObservedTopic | None, to: int) -> tuple[
     racks = observed.in_force(own)
     if racks <= to:
         raise RackgateError(
-            f"topic {topic}: min.insync.racks is {racks}, so --to {to} does not lower it", exit_status=1
+            f"topic {topic}: min.insync.racks is {racks}, so --to {to} does not lower it; 'rackgate audit' tells who"
+            " has lowered it, if it was",
+            exit_status=1,
         )
     offline = [str(partition.number) for partition in observed.partitions if partition.leader < 0]
     if offline:
@@ -277,7 +284,8 @@ def restore_command(
                 session.operator, list(topics or chosen), lowering=None, due_only=due, deadline=deadline
             )
         else:
-            outcomes = session.operator.restore(topics, due_only=due)
+            with session.status:
+                outcomes = session.operator.restore(topics, due_only=due)
         _print_outcomes(outcomes, as_json=as_json, nothing="nothing to restore")
         for reason in contents.unknown:
             _print_error_line(f"unknown: {reason}")
@@ -309,7 +317,8 @@ def audit_command(
     from pyhooks.outage import audit_report
 
     with _session(bootstrap, command_config, audit_file, audit_topic, lab, timeout, offline=True) as session:
-        contents, observed = _audited(session)
+        with session.status:
+            contents, observed = _audited(session)
         report = audit_report.make_report(contents, observed, now(), topics or ())
     with reader_may_leave():
         if as_json:
@@ -349,6 +358,8 @@ def _wait_and_restore(
         waiting = [one for one in outcomes if one.result in ("active", "waiting", "recorded", "unknown")]
         finished = [one for one in outcomes if one not in waiting]
         closed = set(left) - {one.topic for one in outcomes} if not problem else set()
+        for topic in sorted(closed):
+            _print_error_line(f"{topic}: somebody else has restored or closed it: see 'rackgate audit'")
         waiting += problem
         if lowering is not None:
             _print_outcomes(finished)
@@ -390,7 +401,8 @@ def _session(
     if not bootstrap:
         bootstrap = lab_processes.attach(lab, otherwise="name the cluster with --bootstrap host:port").bootstrap
     # imported late because starting the JVM takes a second
-    with report_console(WIDTH, stderr=True).status("starting Java") as status:
+    status = report_console(WIDTH, stderr=True).status("starting Java")
+    with status:
         from pyhooks.audit.audit_file import AuditFile, default_file
         from pyhooks.audit.audit_record import author
         from pyhooks.audit.audit_topic import AuditTopic
@@ -412,7 +424,7 @@ def _session(
             journal = AuditJournal("", file, _UnreadableTopic(str(error)))
         else:
             journal = AuditJournal(cluster_id, file, topic)
-    yield _Session(cluster, journal, Operator(cluster, journal, author()))
+    yield _Session(cluster, journal, Operator(cluster, journal, author()), status)
 
 
 @dataclass(frozen=True)
