@@ -23,7 +23,7 @@ from pyhooks.monitoring.export import ALERT_RULES, PORT
 
 # only in the lab's namespace
 ADDRESS = "127.0.0.1:9090"
-SCRAPE_S = 2
+SCRAPE_S, EVALUATE_S = 4, 2
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def configuration(lab: Lab) -> dict[str, Any]:
         "global": {
             "scrape_interval": f"{SCRAPE_S}s",
             "scrape_timeout": f"{SCRAPE_S}s",
-            "evaluation_interval": f"{SCRAPE_S}s",
+            "evaluation_interval": f"{EVALUATE_S}s",
         },
         "rule_files": [ALERT_RULES],
         "scrape_configs": [{"job_name": JOB, "static_configs": targets}],
