@@ -16,7 +16,7 @@ help:
 	@echo "make bench-full   twelve cells of state, link, load and client (95 minutes; continues where it was interrupted)"
 	@echo "make bench-tail   the 99th percentile on nearby links (some 40 minutes; likewise)"
 	@echo "make bench-outages racks killed, cut off and destroyed, several times each: what each arm acknowledges (ten minutes)"
-	@echo "make bench-returned  acks=all while a returned rack catches up, on stock Kafka and with the overlay (nine minutes)"
+	@echo "make bench-returned  acks=all while a returned rack catches up, on stock Kafka and with the overlay (13 minutes)"
 	@echo "make bench-overlay stock Kafka against the overlay in alternating labs: highest throughput and latency (35 minutes)"
 	@echo "make bench-existing  tries the benchmark on a cluster that is there, with two Spark workers as load hosts (minutes)"
 	@echo "make bench-scale  tries it with eight executors and 10,000 records/s on 64 partitions, and kills one (minutes)"

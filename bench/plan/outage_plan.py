@@ -179,7 +179,7 @@ def _lab(table: Table, arms: Sequence[ArmSettings]) -> LabPlan:
         raise table.wrong("name", f"must consist of letters, digits and hyphens, is {name!r}")
     _check_racks(table, topology_name, {"rack": rack})
     stock = table.flag("stock") if table.has("stock") else False
-    allowed = tuple(arm.id for arm in arms if not stock or arm.min_insync_racks == 1)
+    ids = tuple(arm.id for arm in arms if not stock or arm.min_insync_racks == 1)
     topics, outages = table.tables("topics"), table.tables("outages")
     placements = {topic.text("placement"): _replicas(topic, topology_name) for topic in topics}
     if len(placements) < len(topics):
@@ -191,7 +191,7 @@ def _lab(table: Table, arms: Sequence[ArmSettings]) -> LabPlan:
         name=name,
         topology=topology_name,
         stock=stock,
-        arms=allowed,
+        arms=table.choices("arms", ids) if table.has("arms") else ids,
         rack=rack,
         placements=placements,
         outages=faults,

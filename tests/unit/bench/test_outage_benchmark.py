@@ -40,21 +40,26 @@ def test_stock_kafka_has_no_arm_that_requires_racks() -> None:
     plan = outage_plan.load("returned")
     assert {lab.name: (lab.stock, lab.arms) for lab in plan.labs} == {
         "stock": (True, ("A", "C")),
-        "overlay": (False, ("A", "B", "C")),
+        "overlay-R1": (False, ("A", "C")),
+        "overlay-R2": (False, ("B", "C")),
     }
     assert plan.background_rate_per_s > 0
     assert plan.destruction is None
-    stock, overlay = plan.labs
     states = [state for lab in plan.labs for state in outage_results.state_figures(plan, lab, [])]
-    assert [(state["lab"], len(state["arms"])) for state in states] == [(stock.name, 2), (overlay.name, 3)]
-    assert len({state["text"] for state in states}) == 2
+    assert [(state["lab"], [arm["arm"] for arm in state["arms"]]) for state in states] == [
+        (lab.name, list(lab.arms)) for lab in plan.labs
+    ]
+    assert len({state["text"] for state in states}) == 3
 
 
 def test_a_plan_has_no_two_labs_of_one_name(tmp_path: Path) -> None:
     file = tmp_path / "outages.toml"
     text = outage_plan.SHIPPED.read_text(encoding="utf-8")
-    file.write_text(text.replace('name = "overlay"', 'name = "stock"'), encoding="utf-8")
+    file.write_text(text.replace('name = "overlay-R1"', 'name = "stock"'), encoding="utf-8")
     with pytest.raises(RackgateError, match="same name"):
+        outage_plan.load("returned", file)
+    file.write_text(text.replace('arms = ["A", "C"]', 'arms = ["A", "B"]', 1), encoding="utf-8")
+    with pytest.raises(RackgateError, match="must be one of A, C"):
         outage_plan.load("returned", file)
 
 
