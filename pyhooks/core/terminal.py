@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -46,6 +47,22 @@ def report_console(width: int, *, stderr: bool = False) -> Console:
     """Return a console for tables: as wide as the terminal, or ``width`` columns without a terminal."""
     console = Console(stderr=stderr, highlight=False)
     return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=width)
+
+
+def confirm(question: str, option: str) -> bool:
+    """Ask the user on standard error; without a terminal the answer is no.
+
+    Args:
+        question: question with the answers yes and no.
+        option: option that answers it, named if there is no terminal.
+    """
+    if not sys.stdin.isatty():
+        typer.echo(f"{question} There is no terminal to ask: use {option}", err=True)
+        return False
+    try:
+        return typer.confirm(question, default=False, err=True)
+    except typer.Abort:
+        return False
 
 
 @contextmanager

@@ -368,6 +368,21 @@ class Admin(Client):
             epoch=int(metadata.finalizedFeaturesEpoch().get()),
         )
 
+    def upgrade_features(self, features: Collection[str], level: int = 1) -> None:
+        """Upgrade features to a level.
+
+        Raises:
+            JavaError: rejected, or no response in time.
+        """
+        package = "org.apache.kafka.clients.admin"
+        update = jpype.JClass(f"{package}.FeatureUpdate")
+        upgrade = update(jpype.JShort(level), update.UpgradeType.UPGRADE)
+        options = jpype.JClass(f"{package}.UpdateFeaturesOptions")()
+        changes = jpype.java.util.HashMap()
+        for feature in features:
+            changes.put(feature, upgrade)
+        self._get(self._java.updateFeatures(changes, options).all())
+
     def set_topic_config(self, topic: str, name: str, value: str | None) -> None:
         """Set one configuration of a topic, or remove it if ``value`` is None, and keep the others.
 

@@ -18,7 +18,7 @@ import typer
 from pyhooks.audit.journal import DEFAULT_TOPIC
 from pyhooks.core.durations import seconds
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.terminal import plain, reader_may_leave, report_console
+from pyhooks.core.terminal import confirm, plain, reader_may_leave, report_console
 from pyhooks.lab import lab_processes
 from pyhooks.lab.cli import JsonOption, LabOption
 
@@ -164,12 +164,12 @@ def _lower(
         "if the racks that are left are destroyed before the others are back in sync, all of that is lost",
         soft_wrap=True,
     )
-    if not yes and not _agrees("lower it?", "--yes"):
+    if not yes and not confirm("lower it?", "--yes"):
         raise RackgateError("nothing was changed", exit_status=1)
 
     def accepts(error: str) -> bool:
         console.print(plain(f"the audit topic does not take the record: {error}"), soft_wrap=True)
-        return accept_file_only or _agrees("go on with the audit file of this host alone?", "--accept-file-only")
+        return accept_file_only or confirm("go on with the audit file of this host alone?", "--accept-file-only")
 
     lowering, began, by = uuid.uuid4().hex[:12], now(), author()
     until = None if duration is None else began + duration
@@ -440,17 +440,6 @@ class _UnreadableTopic:
     def append(self, records: Sequence[AuditRecord]) -> None:  # noqa: ARG002 - of the protocol
         """Raise the reason."""
         raise RackgateError(self.reason)
-
-
-def _agrees(question: str, option: str) -> bool:
-    """Ask the user; without a terminal the answer is no, and the option is named that answers it."""
-    if not sys.stdin.isatty():
-        _print_error_line(f"{question} There is no terminal to ask: use {option}")
-        return False
-    try:
-        return typer.confirm(question, default=False)
-    except typer.Abort:
-        return False
 
 
 def _print_outcomes(outcomes: Iterable[TopicOutcome], *, as_json: bool = False, nothing: str = "") -> None:

@@ -9,32 +9,14 @@ from typing import Any
 
 import jpype
 
-from pyhooks.core.errors import RackgateError
-from pyhooks.jvm.admin import TIMEOUT, UNKNOWN_TOPIC, Admin, OffsetAndEpoch
-from pyhooks.jvm.java_exception import ERRORS, JavaError
+from pyhooks.jvm.admin import Admin, OffsetAndEpoch
+from pyhooks.jvm.change_error import change_error
+from pyhooks.jvm.java_exception import JavaError
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS
-from pyhooks.kafka.topics import RefusedError
 from pyhooks.outage.lowering_cost import RecordCounts
 from pyhooks.placement import cluster_query
 from pyhooks.placement.topic_observation import ObservedTopic, observe_topic
 
-# Errors of a request that was processed but not applied.
-REFUSALS = frozenset(
-    {
-        UNKNOWN_TOPIC,
-        *(
-            f"{ERRORS}.{name}Exception"
-            for name in (
-                "InvalidConfiguration",
-                "InvalidRequest",
-                "PolicyViolation",
-                "TopicAuthorization",
-                "ClusterAuthorization",
-                "UnsupportedVersion",
-            )
-        ),
-    }
-)
 _OFFSETS_S = 5.0
 _EPOCH_VERSION = 4  # of OffsetForLeaderEpoch, only for the JSON of a request and its response
 
@@ -81,10 +63,7 @@ class OutageCluster:
             with Admin.responsive(self._bootstrap, timeout_s=self._timeout_s, config=self._config) as admin:
                 admin.set_topic_config(topic, MIN_INSYNC_RACKS, None if value is None else str(value))
         except JavaError as error:
-            reason = "no response in time" if error.java_class == TIMEOUT else error.text or error.java_class
-            kind = RefusedError if error.java_class in REFUSALS else RackgateError
-            why = "the cluster refused" if kind is RefusedError else "failed"
-            raise kind(f"{action}: {why}: {reason}", exit_status=1 if kind is RefusedError else 2) from error
+            raise change_error(action, error) from error
 
     def count_records(self, topics: Collection[ObservedTopic]) -> dict[tuple[str, int], RecordCounts]:
         """Count the records of partitions; those that a leader does not report are unknown.

@@ -110,7 +110,7 @@ def preflight_command(
     )
     if not bootstrap:
         bootstrap = lab_processes.attach(lab, otherwise="name the cluster with --bootstrap host:port").bootstrap
-    facts = _query_facts(bootstrap, command_config, bootstrap_controller, given_racks, jmx or [], timeout)
+    facts = query_facts(bootstrap, command_config, bootstrap_controller, given_racks, jmx or [], timeout)
     topics = select_topics(facts.cluster.topics, topic or [])
     # the audit topic requires one rack, so that it takes records in an outage
     topics = tuple(one for one in topics if one.name != DEFAULT_TOPIC)
@@ -147,7 +147,7 @@ def parse_controller_racks(texts: Sequence[str]) -> dict[int, str]:
     return racks
 
 
-def _query_facts(
+def query_facts(
     bootstrap: str,
     command_config: Path | None,
     bootstrap_controller: str,
@@ -155,6 +155,19 @@ def _query_facts(
     jmx: Sequence[str],
     timeout_s: float,
 ) -> PreflightFacts:
+    """Query brokers, and controllers and JMX ports if they are given.
+
+    Args:
+        bootstrap: bootstrap servers.
+        command_config: properties file of Kafka's clients, or None.
+        bootstrap_controller: addresses of controllers, or empty.
+        controller_racks: racks of controllers by node id.
+        jmx: addresses of JMX ports.
+        timeout_s: timeout of each of the queries.
+
+    Raises:
+        RackgateError: the cluster can't be queried, or there is no such controller.
+    """
     with query_status() as report_step:
         # imported late because starting the JVM takes a second
         from pyhooks.placement import cluster_query, preflight_query

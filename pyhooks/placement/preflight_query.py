@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import jpype
 
@@ -21,6 +22,7 @@ from pyhooks.placement.cluster_query import query_each_broker
 from pyhooks.placement.enforcement import Enforcement
 from pyhooks.placement.preflight_judgement import JmxReport
 
+Report = TypeVar("Report")
 _APP_INFO = "kafka.server:type=app-info,*"
 _PRODUCE_REQUESTS = "kafka.network:type=RequestMetrics,name=RequestsPerSec,request=Produce,*"
 
@@ -49,22 +51,35 @@ def query_controllers(bootstrap: str, config: Mapping[str, str], *, timeout_s: f
 
 
 def query_jmx(addresses: Sequence[str], *, timeout_s: float) -> tuple[dict[int, JmxReport], dict[str, str]]:
+    """Query JMX ports for versions; return the reports by node id, and the reasons of others by address.
+
+    Args:
+        addresses: ``host:port`` of JMX ports without authentication and encryption.
+        timeout_s: timeout of all requests together.
+    """
+    return query_ports(addresses, _read_report, timeout_s=timeout_s)
+
+
+def query_ports(
+    addresses: Sequence[str], read: Callable[[Any], Report], *, timeout_s: float
+) -> tuple[dict[int, Report], dict[str, str]]:
     """Query JMX ports, all at once; return the reports by node id, and the reasons of others by address.
 
     Args:
         addresses: ``host:port`` of JMX ports without authentication and encryption.
+        read: returns the report from a Java ``MBeanServerConnection``.
         timeout_s: timeout of all requests together.
     """
     start_jvm()
     # RMI reads it before its first request
     jpype.java.lang.System.setProperty("sun.rmi.transport.tcp.responseTimeout", str(round(timeout_s * 1000)))
     deadline = time.monotonic() + timeout_s
-    reports: dict[int, JmxReport] = {}
+    reports: dict[int, Report] = {}
     reasons: dict[str, str] = {}
 
     def query(address: str) -> None:
         try:
-            node, report = _read(address)
+            node, report = _read_port(address, read)
             reports[node] = report
         except jpype.JException as error:
             # messages of RMI have several lines
@@ -86,7 +101,7 @@ def query_jmx(addresses: Sequence[str], *, timeout_s: float) -> tuple[dict[int, 
     return dict(reports), late | dict(reasons)
 
 
-def _read(address: str) -> tuple[int, JmxReport]:
+def _read_port(address: str, read: Callable[[Any], Report]) -> tuple[int, Report]:
     """Return node id and report of a JMX port.
 
     Raises:
@@ -97,18 +112,28 @@ def _read(address: str) -> tuple[int, JmxReport]:
     connector = remote.JMXConnectorFactory.connect(url, None)
     try:
         server = connector.getMBeanServerConnection()
-        pattern = jpype.JClass("javax.management.ObjectName")
-        # a node has further beans without an id; its version is in that with its node id
-        ids = {str(name.getKeyProperty("id")): name for name in server.queryNames(pattern(_APP_INFO), None)}
-        nodes = sorted(int(node) for node in ids if node.isdecimal())
+        nodes = sorted(_app_infos(server))
         if not nodes:
             raise LookupError("not the JMX port of a Kafka node")
-        version = str(server.getAttribute(ids[str(nodes[0])], "Version"))
-        requests = {
-            int(str(name.getKeyProperty("version"))): int(server.getAttribute(name, "Count"))
-            for name in server.queryNames(pattern(_PRODUCE_REQUESTS), None)
-            if str(name.getKeyProperty("version")).isdecimal()
-        }
+        return nodes[0], read(server)
     finally:
         connector.close()
-    return nodes[0], JmxReport(version, requests)
+
+
+def _app_infos(server: Any) -> dict[int, Any]:
+    """Return the names of the beans with a node's version, by node id; a node has further ones without an id."""
+    names = server.queryNames(jpype.JClass("javax.management.ObjectName")(_APP_INFO), None)
+    ids = {str(name.getKeyProperty("id")): name for name in names}
+    return {int(node): name for node, name in ids.items() if node.isdecimal()}
+
+
+def _read_report(server: Any) -> JmxReport:
+    infos = _app_infos(server)
+    version = str(server.getAttribute(infos[min(infos)], "Version"))
+    pattern = jpype.JClass("javax.management.ObjectName")
+    requests = {
+        int(str(name.getKeyProperty("version"))): int(server.getAttribute(name, "Count"))
+        for name in server.queryNames(pattern(_PRODUCE_REQUESTS), None)
+        if str(name.getKeyProperty("version")).isdecimal()
+    }
+    return JmxReport(version, requests)

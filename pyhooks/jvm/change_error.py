@@ -1,0 +1,41 @@
+"""Errors of changes: whether the cluster refused a change, or it is unknown whether it was applied."""
+
+from __future__ import annotations
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.jvm.admin import TIMEOUT, UNKNOWN_TOPIC
+from pyhooks.jvm.java_exception import ERRORS, JavaError
+from pyhooks.kafka.topics import RefusedError
+
+# Errors of a request that was processed but not applied.
+REFUSALS = frozenset(
+    {
+        UNKNOWN_TOPIC,
+        *(
+            f"{ERRORS}.{name}Exception"
+            for name in (
+                "InvalidConfiguration",
+                "InvalidRequest",
+                "InvalidUpdateVersion",
+                "FeatureUpdateFailed",
+                "PolicyViolation",
+                "TopicAuthorization",
+                "ClusterAuthorization",
+                "UnsupportedVersion",
+            )
+        ),
+    }
+)
+
+
+def change_error(action: str, error: JavaError) -> RackgateError:
+    """Return a RefusedError if the cluster applied nothing, else an error after which the result is unknown.
+
+    Args:
+        action: what was to be done.
+        error: error of the request.
+    """
+    reason = "no response in time" if error.java_class == TIMEOUT else error.text or error.java_class
+    if error.java_class in REFUSALS:
+        return RefusedError(f"{action}: the cluster refused: {reason}", exit_status=1)
+    return RackgateError(f"{action}: failed: {reason}")
