@@ -86,7 +86,7 @@ ISR_TABLE = '[[question.cells.question.hypotheses]]\nid = "waits-for-isr"'
         ("round_trips = [1, 2]", "round_trips = [1, 2, 3]", "round_trips: must be a lower and an upper end"),
         ('awaited = "isr"', 'awaited = "all"', "waits-for-isr: awaited: must be one of required, isr, is 'all'"),
         ('awaited = "isr"\n', "", "waits-for-isr: awaited: is missing"),
-        ("round_trips = [1, 2]", "round_trips = [1, 2]\nspeed = 3", "speed: is not known"),
+        ("round_trips = [1, 2]", "round_trips = [1, 2]\nspeed = 3", "speed: unknown key"),
     ],
 )
 def test_an_invalid_question_is_an_error_that_names_file_and_key(

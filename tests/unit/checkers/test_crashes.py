@@ -94,7 +94,7 @@ def test_kills_by_tests_and_faults_are_no_crashes(node_events: list[Any]) -> Non
             ["start", KILL_DEAD, "start", STATE_UP, KILL_RUNNING, NO_FAULTS_LOGGED],
             "node 1 exited on its own before it was stopped (kill)",
         ),
-        (["start", ("stop", {"ran": False}), "start", STATE_UP, NO_FAULTS_LOGGED], "before it was to be ended (stop)"),
+        (["start", ("stop", {"ran": False}), "start", STATE_UP, NO_FAULTS_LOGGED], "before it was stopped (stop)"),
         (
             ["start", "start", STATE_UP, KILL_RUNNING, NO_FAULTS_LOGGED],
             "node 1 had ended by itself before it was started again",

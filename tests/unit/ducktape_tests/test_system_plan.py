@@ -102,7 +102,7 @@ def test_long_ids_have_short_distinct_folders() -> None:
         (('"az3"', '"nowhere"'), "topology: "),
         (("minutes = 2", "minutes = 0"), "test x_test.py::A.test_one: minutes: must be greater than or equal to 0.01"),
         (("minutes = 2", "minutes = true"), "minutes: must be a valid number"),
-        (("minutes = 2", "minutes = 2\nlinks = true"), "links: is not known"),
+        (("minutes = 2", "minutes = 2\nlinks = true"), "links: unknown key"),
         (("minutes = 2", "minutes = 2\nhours = 1"), "hours: unknown key; known keys: selections, finds, id, topology"),
         (('"smoke"', '"some"'), "selections: value 1 must be one of smoke, system, long, load"),
         (('"smoke"', '"smoke", "smoke"'), "selections: contains a duplicate"),

@@ -45,7 +45,7 @@ def test_claims_are_read(tmp_path: Path) -> None:
         ("least = 2", 'least = "2"', "claim one: refuted 1: least: must be a valid number, is '2'"),
         ("least = 2", "least = 2, most = 3", "claim one: refuted 1: at: goes with exactly one of"),
         ("least = 2", "near = 2", "claim one: refuted 1: within: is missing"),
-        ("least = 2", "least = 2, within = 1", "claim one: refuted 1: within: is not known"),
+        ("least = 2", "least = 2, within = 1", "claim one: refuted 1: within: unknown key"),
         ("least = 2", "leats = 2", "claim one: refuted 1: at: goes with exactly one of is, least, most"),
         ("least = 2", "least = 2, leats = 2", "claim one: refuted 1: leats: unknown key; known keys: of, "),
         ('at = "/n", least', 'at = "n", least', "at: must begin with /"),

@@ -227,7 +227,7 @@ def test_the_list_contains_all_regression_classes() -> None:
         ('[[module]]\nname = "core"\nclasses = ["a.B", "a.B"]', "a.B is listed twice"),
         ('[[module]]\nname = "core"', "module core: classes: is missing"),
         ('[[module]]\nname = "core"\nclasses = "a.B"', "module core: classes: must be a valid array"),
-        ('[[module]]\nname = "core"\nclasses = []\ntests = []', "module core: tests: is not known; known"),
+        ('[[module]]\nname = "core"\nclasses = []\ntests = []', "module core: tests: unknown key; known"),
         ('[[module]]\nname = "core"\nclasses = []\n[[allowed]]\ntest = "a.B.c"\nreason = " "', "allowed 1: reason: "),
         ('[[module]]\nname = "core"\nclasses = []\n[[allowed]]\ntest = "a"\nreason = "b"', "'a' needs a class"),
         ("[[module", "upstream.toml"),

@@ -200,7 +200,7 @@ def test_the_command_line_is_parsed() -> None:
 @pytest.mark.parametrize(
     ("more", "error"),
     [
-        ((), "one of --seconds and --count"),
+        ((), "--seconds or --count"),
         (("--count", "0"), "must be above 0"),
         (("--seconds", "-1"), "must be above 0"),
         (("--count", "1", "--rate", "0"), "--rate 0"),
@@ -226,7 +226,7 @@ def test_an_invalid_plan_is_rejected(more: tuple[str, ...], error: str) -> None:
 def test_an_error_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*REQUIRED, "--rate", "1"]) == 2
     stderr = capsys.readouterr().err
-    assert stderr.startswith("error: one of --seconds and --count")
+    assert stderr.startswith("error: --seconds or --count")
     assert stderr.count("\n") == 1
 
 
