@@ -187,7 +187,8 @@ class Operator:
                 decision = _decide(plan, observed[topic], due_only=due_only, at=self._patience.now())
                 if decision is None or plan.unrecorded:
                     with self._journal.lock():
-                        decision = self._restore_one(topic, due_only=due_only)
+                        settled = self._settle([topic]) if plan.unrecorded else {}
+                        decision = self._restore_one(topic, settled, due_only=due_only)
                 outcomes.append(decision)
             else:
                 outcomes.append(plan)
@@ -209,9 +210,8 @@ class Operator:
             error = self._record("superseded", open_, f"dismissed: {reason}") if open_ else ""
         return tuple(TopicOutcome(one.topic, "closed", f"dismissed: {reason}{file_only_text(error)}") for one in open_)
 
-    def _restore_one(self, topic: str, *, due_only: bool) -> TopicOutcome:
-        """Restore a topic, with the lock held, from what is read now."""
-        settled = self._settle([topic])
+    def _restore_one(self, topic: str, settled: Mapping[str, TopicOutcome], *, due_only: bool) -> TopicOutcome:
+        """Restore a topic, with the lock held, from what is read now; ``settled`` is what was recorded before."""
         contents = self._journal.read()
         if not contents.open_lowerings(topic):
             return settled.get(topic, TopicOutcome(topic, "closed", "somebody else has closed it"))
