@@ -138,9 +138,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(arguments, prog_name="rackgate")
     except KeyboardInterrupt:
-        sys.exit(130)
+        exit_status.end_process(130)
     except Exception as error:  # noqa: BLE001 - else Python ends with 1, which says that something was found wrong
-        sys.exit(exit_status.report_error(error, Console(stderr=True, soft_wrap=True, highlight=False)))
+        exit_status.end_process(exit_status.report_error(error, Console(stderr=True, soft_wrap=True, highlight=False)))
 
 
 if __name__ == "__main__":

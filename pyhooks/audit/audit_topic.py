@@ -1,7 +1,7 @@
 """Audit topic of a cluster: one partition with a replica in every rack, which one rack can acknowledge (M=1, R=1).
 
 It requires no more, since it must take records in an outage, when that is all there is. A record that is acknowledged
-while racks are away is lost if the racks that are left are destroyed, as are the records that R was lowered for.
+while racks are unavailable is lost if the remaining racks are destroyed, as are the records that R was lowered for.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The state of a lowering is its furthest event in the order of ``EVENTS``. So it 
 records are read, nor on copies of them, nor on the clocks of hosts. A step that is recorded after the lowering was
 closed, by a process that was stopped meanwhile, opens it again only from ``abandoned``: a value that was set after all.
 
-What a crash leaves between two records, the topic's current value tells apart:
+After a crash between two records, the topic's current value shows which step was taken last:
 
 =============  =============================  =======================================
 furthest       current value                  meaning
@@ -12,7 +12,7 @@ furthest       current value                  meaning
 ``intended``   not what was to be set         never applied
 ``intended``   what was to be set             applied, and the command ended before it recorded that
 ``applied``    what was set                   lowered
-``applied``    another                        superseded: somebody else changed it
+``applied``    another                        superseded: another client changed it
 ``restoring``  what was set                   lowered; the restoration was not made
 ``restoring``  the old one                    restored, and the command ended before it recorded that
 =============  =============================  =======================================
@@ -98,7 +98,7 @@ class TopicPlan:
         racks: R that was in force before.
         never_applied: intended ones that were not applied.
         restored: ones that were restored, without a record of it.
-        superseded: ones whose value somebody else has changed.
+        superseded: ones whose value another client has changed.
     """
 
     topic: str
@@ -111,7 +111,7 @@ class TopicPlan:
 
     @property
     def unrecorded(self) -> bool:
-        """Whether a command ended, or somebody else changed the value, without a record of it so far."""
+        """Whether a command ended, or another client changed the value, without a record of it so far."""
         return bool(
             self.never_applied
             or self.restored
@@ -162,7 +162,7 @@ def plan_topic(topic: str, lowerings: Iterable[Lowering], current: int | None) -
 
 
 Status = Literal["active", "unfinished", "due", "waiting", "changed", "unknown", "abandoned", "superseded", "restored"]
-# Statuses that need somebody to act, by what the exit status is for them.
+# Statuses that require an operator to act.
 NEEDS_ACTION: frozenset[Status] = frozenset({"unfinished", "due", "waiting", "changed"})
 
 
@@ -185,7 +185,7 @@ def status_of(lowering: Lowering, plan: TopicPlan | None, waits: Sequence[str], 
     if lowering in plan.restored:
         return "unfinished", "restored, but the command ended before it recorded that"
     if lowering not in plan.lowered:
-        return "changed", "the value is no longer what was set: somebody else changed it"
+        return "changed", "the value is no longer what was set: another client changed it"
     if lowering.time_is_up(at) or lowering.terms.until_healed:
         if not waits:
             what = "its time is up" if lowering.time_is_up(at) else "racks are back"

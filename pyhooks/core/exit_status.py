@@ -37,11 +37,21 @@ def end_command(status: int) -> NoReturn:
 
     Such a thread crashes the JVM when the interpreter ends: the exit status is lost, and a crash report is printed.
     """
+    _exit_if_in_java(status)
+    raise typer.Exit(status)
+
+
+def end_process(status: int) -> NoReturn:
+    """End the process after an error, in the same way."""
+    _exit_if_in_java(status)
+    sys.exit(status)
+
+
+def _exit_if_in_java(status: int) -> None:
     if any(thread.name == JAVA_THREAD for thread in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
-    raise typer.Exit(status)
 
 
 def report_error(error: Exception, console: Console) -> int:

@@ -18,6 +18,7 @@ import typer
 from pyhooks.audit.journal import DEFAULT_TOPIC
 from pyhooks.core.durations import seconds
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.exit_status import end_command
 from pyhooks.core.terminal import confirm, plain, reader_may_leave, report_console
 from pyhooks.lab import lab_processes
 from pyhooks.lab.cli import JsonOption, LabOption
@@ -104,15 +105,15 @@ def lower_command(
 
     First shows what is given up, and asks. Then records who lowers what, when, why and until when, in the audit file of
     this host and in the audit topic, lowers R and verifies it. The command then stays, and restores R when its time is
-    up or racks are back, but only when each partition's in-sync replicas are M replicas in R racks; until then it says
-    what it waits for. Whatever ends it before, 'rackgate audit' and 'rackgate check --expect-racks' report the topics,
-    and 'rackgate restore' restores them. A topic without a value of its own gets its value removed again.
+    up or racks are back, but only when each partition's in-sync replicas are M replicas in R racks; until then it
+    reports what it waits for. Whatever ends it before, 'rackgate audit' and 'rackgate check --expect-racks' report the
+    topics, and 'rackgate restore' restores them. A topic without a value of its own gets its value removed again.
 
-    Exit status: 0 lowered, and restored unless --no-wait; 1 refused, or somebody else changed the value; 2 not known,
+    Exit status: 0 lowered, and restored unless --no-wait; 1 refused, or another client changed the value; 2 not known,
     or the cluster could not be queried.
     """
     if for_ is None and not until_healed:
-        raise RackgateError("lower: needs --for or --until-healed, so that somebody restores R")
+        raise RackgateError("lower: needs --for or --until-healed, so that R is restored")
     if not reason.strip():
         raise RackgateError("lower: --reason must not be empty")
     duration = None if for_ is None else timedelta(seconds=seconds(for_, "--for", max_s=LONGEST_S))
@@ -153,7 +154,7 @@ def _lower(
     settled = [one for topic in topics for one in contents.open_lowerings(topic) if one.state != "intended"]
     if settled:
         _print_outcomes(refuse_open(sorted({one.terms.topic for one in settled}), contents))
-        raise typer.Exit(1)
+        end_command(1)
     console = report_console(WIDTH)
     with session.status:
         records = session.cluster.count_records([observed[topic] for topic in topics])
@@ -194,12 +195,12 @@ def _lower(
         _print_outcomes(outcomes)
         lowered = [outcome.topic for outcome in outcomes if outcome.result == "lowered"]
         if no_wait or not lowered:
-            raise typer.Exit(exit_status(outcomes))
+            end_command(exit_status(outcomes))
         restored = _wait_and_restore(session.operator, lowered, lowering=lowering, due_only=True, deadline=None)
     except KeyboardInterrupt:
         _print_error_line(f"interrupted; {' '.join(topics)}: see 'rackgate audit'; to restore: rackgate restore")
         raise
-    raise typer.Exit(max(exit_status(outcomes), exit_status(restored)))
+    end_command(max(exit_status(outcomes), exit_status(restored)))
 
 
 def _value_before(topic: str, observed: ObservedTopic | None, to: int) -> tuple[int | None, int]:
@@ -220,8 +221,8 @@ def _value_before(topic: str, observed: ObservedTopic | None, to: int) -> tuple[
     racks = observed.in_force(own)
     if racks <= to:
         raise RackgateError(
-            f"topic {topic}: min.insync.racks is {racks}, so --to {to} does not lower it; 'rackgate audit' tells who"
-            " has lowered it, if it was",
+            f"topic {topic}: min.insync.racks is {racks}, so --to {to} does not lower it; see 'rackgate audit'"
+            " if it was lowered before",
             exit_status=1,
         )
     offline = [str(partition.number) for partition in observed.partitions if partition.leader < 0]
@@ -259,7 +260,7 @@ def restore_command(
     A topic is restored only while it still has the value that was set, and when each partition has a leader and M
     in-sync replicas in R racks. Otherwise the command reports what it waits for, or who changed the value.
 
-    Exit status: 0 restored, or nothing to restore; 1 some can't be restored, or somebody else changed the value; 2 not
+    Exit status: 0 restored, or nothing to restore; 1 some can't be restored, or another client changed the value; 2 not
     known, or the cluster or its audit could not be read.
     """
     from pyhooks.outage.steps import exit_status
@@ -289,7 +290,7 @@ def restore_command(
         _print_outcomes(outcomes, as_json=as_json, nothing="nothing to restore")
         for reason in contents.unknown:
             _print_error_line(f"unknown: {reason}")
-        raise typer.Exit(2 if contents.unknown else exit_status(outcomes))
+        end_command(2 if contents.unknown else exit_status(outcomes))
 
 
 @audit_app.command("audit", epilog=AUDIT_EPILOG)
@@ -328,7 +329,7 @@ def audit_command(
             with console.capture() as printed:
                 audit_report.print_report(console, report, history=history)
             sys.stdout.write(printed.get())
-    raise typer.Exit(report.exit_status)
+    end_command(report.exit_status)
 
 
 def _audited(session: _Session) -> tuple[AuditContents, Mapping[str, ObservedTopic] | str]:
@@ -359,7 +360,7 @@ def _wait_and_restore(
         finished = [one for one in outcomes if one not in waiting]
         closed = set(left) - {one.topic for one in outcomes} if not problem else set()
         for topic in sorted(closed):
-            _print_error_line(f"{topic}: somebody else has restored or closed it: see 'rackgate audit'")
+            _print_error_line(f"{topic}: another command has restored or closed it: see 'rackgate audit'")
         waiting += problem
         if lowering is not None:
             _print_outcomes(finished)

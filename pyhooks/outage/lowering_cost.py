@@ -34,7 +34,7 @@ class LoweringCost:
         refusing: partitions that refuse acks=all now, and would not any more.
         short: partitions whose ISR spans fewer racks than R. Of these, the controller forgets which other replicas
             have the acknowledged records.
-        still_refusing: partitions that would refuse all the same, because of M or because even fewer racks are left.
+        still_refusing: partitions that would still refuse, because of M or because even fewer racks are in sync.
         one_rack: partitions whose in-sync replicas are in one rack, which would acknowledge alone.
         racks: names of these racks.
         acknowledged: records acknowledged before in the partitions of ``short``; None if not known for all.
@@ -120,9 +120,7 @@ def cost_lines(cost: LoweringCost) -> tuple[str, ...]:
             f" {records(cost.acknowledged)}"
         )
     if cost.still_refusing:
-        lines.append(
-            f"  {cost.still_refusing} would refuse acks=all all the same: too few replicas or racks are in sync"
-        )
+        lines.append(f"  {cost.still_refusing} would still refuse acks=all: too few replicas or racks are in sync")
     if not cost.refusing:
-        lines.append("  nothing is refused now, so lowering it wins nothing at the moment")
+        lines.append("  no partition refuses acks=all now, so lowering R has no benefit at the moment")
     return tuple(lines)

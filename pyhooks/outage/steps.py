@@ -147,7 +147,7 @@ class Operator:
             text = f"min.insync.racks is {terms.new} (before: {value_text(terms.old)}){'; ' * bool(note)}{note}"
             return TopicOutcome(terms.topic, "lowered", text + file_only_text(error_text))
         if after and not after.unknown and not after.own_values & {terms.old, terms.new}:
-            text = f"somebody else changed min.insync.racks at the same time: it {describe(after)}"
+            text = f"another client changed min.insync.racks at the same time: it {describe(after)}"
             return self._close(terms, "superseded", "lost", text)
         seen = f"it {describe(after)}" if after else "the cluster can't be queried"
         text = f"it is not known whether min.insync.racks was changed: {why or 'not all brokers report it'}; {seen}"
@@ -214,7 +214,7 @@ class Operator:
         """Restore a topic, with the lock held, from what is read now; ``settled`` is what was recorded before."""
         contents = self._journal.read()
         if not contents.open_lowerings(topic):
-            return settled.get(topic, TopicOutcome(topic, "closed", "somebody else has closed it"))
+            return settled.get(topic, TopicOutcome(topic, "closed", "another command has closed it"))
         observed = self._cluster.observe([topic]).get(topic)
         plan = _plan(topic, contents, observed)
         if isinstance(plan, TopicOutcome) or observed is None:
@@ -246,7 +246,7 @@ class Operator:
             text = f"min.insync.racks is {value_text(plan.value)} again{'; ' * bool(note)}{note}"
             return TopicOutcome(topic, "restored", text + file_only_text(error_text))
         if after and not after.unknown and not after.own_values & {plan.value, *observed.own_values}:
-            text = f"somebody else changed min.insync.racks at the same time: it {describe(after)}"
+            text = f"another client changed min.insync.racks at the same time: it {describe(after)}"
             self._record("superseded", terms, text)
             return TopicOutcome(topic, "lost", text)
         seen = f"it {describe(after)}" if after else "the cluster can't be queried"
@@ -279,7 +279,7 @@ class Operator:
             steps: list[tuple[Event, list[Lowering], str]] = [
                 ("abandoned", [one for one in plan.never_applied if ended(one)], f"was never applied: {text}"),
                 ("restored", list(plan.restored), f"was restored by a command that ended then: {text}"),
-                ("superseded", list(plan.superseded), f"somebody else changed it: {text}"),
+                ("superseded", list(plan.superseded), f"another client changed it: {text}"),
                 (
                     "applied",
                     [one for one in plan.lowered if one.state == "intended" and ended(one)],
@@ -373,7 +373,7 @@ def unverified_text(observed: ObservedTopic) -> str:
     if not observed.unverified:
         return ""
     brokers = ", ".join(map(str, observed.unverified))
-    return f"not verified on brokers that are away, which apply it before they lead: {brokers}"
+    return f"not verified on unavailable brokers, which apply it before they lead: {brokers}"
 
 
 def file_only_text(error: str) -> str:

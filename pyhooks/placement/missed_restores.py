@@ -1,4 +1,4 @@
-"""Findings about topics that ``rackgate lower`` lowered and nobody restored. Pure functions."""
+"""Findings about topics that ``rackgate lower`` lowered and that were not restored. Pure functions."""
 
 from __future__ import annotations
 

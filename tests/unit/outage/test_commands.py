@@ -71,6 +71,8 @@ def test_the_cost_counts_what_one_rack_alone_has() -> None:
     unknown = lowering_cost(FakeCluster(isr=SHRUNK).observed(), 2, 1, {})
     assert (unknown.acknowledged, unknown.hidden) == (None, None)
     healed = lowering_cost(FakeCluster(isr=HEALED).observed(), 2, 1, records)
-    assert cost_lines(healed)[1:] == ("  nothing is refused now, so lowering it wins nothing at the moment",)
+    assert cost_lines(healed)[1:] == (
+        "  no partition refuses acks=all now, so lowering R has no benefit at the moment",
+    )
     alone = lowering_cost(FakeCluster(isr=(1,)).observed(), 2, 1, records)
     assert (alone.refusing, alone.still_refusing, alone.one_rack) == (0, 1, 0)

@@ -257,7 +257,7 @@ def test_a_value_that_changed_after_it_was_shown_is_not_changed() -> None:
 
 
 @pytest.mark.parametrize("changed", [2, 3, None])
-def test_a_value_that_somebody_else_changed_is_not_restored(changed: int | None) -> None:
+def test_a_value_changed_by_another_client_is_not_restored(changed: int | None) -> None:
     scene = Scene()
     scene.operator().lower([make_terms()], decline)
     scene.cluster.own, scene.cluster.isr = changed, HEALED
@@ -268,7 +268,7 @@ def test_a_value_that_somebody_else_changed_is_not_restored(changed: int | None)
     assert scene.statuses() == ["superseded"]
 
 
-def test_a_change_of_another_that_wins_the_race_is_reported() -> None:
+def test_a_lost_race_is_reported() -> None:
     scene = Scene()
 
     def overwritten(step: str) -> None:
@@ -278,7 +278,7 @@ def test_a_change_of_another_that_wins_the_race_is_reported() -> None:
     operator = make_operator(scene.cluster, scene.file, scene.topic, scene.clock, turn=overwritten)
     (outcome,) = operator.lower([make_terms()], decline)
     assert outcome.result == "lost"
-    assert outcome.text == "somebody else changed min.insync.racks at the same time: it is 3"
+    assert outcome.text == "another client changed min.insync.racks at the same time: it is 3"
     assert scene.statuses() == ["superseded"]
 
 
