@@ -35,7 +35,7 @@ def debugging() -> bool:
 def end_command(status: int) -> NoReturn:
     """End a command after its output is written; at once if a thread is still in Java code.
 
-    Such a thread crashes the JVM when the interpreter ends: the exit status is lost, and a crash report is printed.
+    A thread that returns from Java while the interpreter ends can crash or hang the process, which loses the status.
     """
     _exit_if_in_java(status)
     raise typer.Exit(status)
