@@ -23,6 +23,7 @@ LONGEST = (
     "live/patchset/test_overlay_on_stock.py",
     "live/patchset/test_small_build.py",
     "live/kafka/test_rack_destroyed.py",
+    "live/outage/test_lower_and_restore.py",
     "live/kafka/test_required_racks.py",
     "live/core/test_spark.py",
     "live/jvm/test_clients.py",

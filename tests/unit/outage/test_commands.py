@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from fake_outage import HEALED, SHRUNK, FakeCluster
+from fake_outage import HEALED, SHRUNK, Clock, FakeCluster, FakeStore, make_operator, make_terms
 from pyhooks.cli import app
 from pyhooks.core.errors import RackgateError
-from pyhooks.outage.cli import _value_before, lower_command, restore_command
+from pyhooks.outage.cli import _value_before, _wait_and_restore, lower_command, restore_command
 from pyhooks.outage.lowering_cost import RecordCounts, cost_lines, lowering_cost
 
 
@@ -76,3 +78,55 @@ def test_the_cost_counts_what_one_rack_alone_has() -> None:
     )
     alone = lowering_cost(FakeCluster(isr=(1,)).observed(), 2, 1, records)
     assert (alone.refusing, alone.still_refusing, alone.one_rack) == (0, 1, 0)
+
+
+def test_the_foreground_reports_what_it_waits_for_once_and_restores(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster, clock = FakeCluster(isr=SHRUNK), Clock()
+    operator = make_operator(cluster, FakeStore(), FakeStore(), clock)
+    operator.lower([make_terms("id")], lambda _: True)
+    polls = 0
+
+    def pause(_: float) -> None:
+        nonlocal polls
+        polls += 1
+        clock.at += timedelta(minutes=20)
+        cluster.reachable = polls != 3
+        if polls == 4:
+            cluster.isr = HEALED
+
+    monkeypatch.setattr("pyhooks.outage.cli.time.sleep", pause)
+    outcomes = _wait_and_restore(operator, ["orders"], lowering="id", due_only=True, deadline=None)
+    assert [outcome.result for outcome in outcomes] == ["restored"]
+    assert (polls, cluster.own) == (4, 2)
+    printed = capsys.readouterr()
+    assert printed.out == "orders: restored: min.insync.racks is 2 again\n"
+    assert printed.err.splitlines() == [
+        "orders: not due: lowered until 2026-01-01T00:30:00Z",
+        "orders: not restored: orders-0 has in-sync replicas in 1 of 2 racks (a)",
+        "orders: no response",
+    ]
+
+
+def test_the_foreground_ends_when_another_command_restored(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster, file, topic, clock = FakeCluster(isr=SHRUNK), FakeStore(), FakeStore(), Clock()
+    operator = make_operator(cluster, file, topic, clock)
+    operator.lower([make_terms("id")], lambda _: True)
+
+    def pause(_: float) -> None:
+        cluster.isr = HEALED
+        make_operator(cluster, FakeStore(), topic, clock).restore(None, due_only=False)
+
+    monkeypatch.setattr("pyhooks.outage.cli.time.sleep", pause)
+    assert _wait_and_restore(operator, ["orders"], lowering="id", due_only=True, deadline=None) == ()
+    assert capsys.readouterr().err.splitlines()[-1].startswith("orders: another command has restored or closed it")
+
+
+def test_waiting_ends_at_its_limit() -> None:
+    operator = make_operator(FakeCluster(isr=SHRUNK), FakeStore(), FakeStore(), Clock())
+    operator.lower([make_terms("id")], lambda _: True)
+    (outcome,) = _wait_and_restore(operator, ["orders"], lowering=None, due_only=False, deadline=time.monotonic())
+    assert outcome.result == "waiting"
