@@ -33,8 +33,10 @@ def exporter_option(configuration: Path) -> str:
     return f"-javaagent:{exporter_jar()}={PORT}:{configuration}"
 
 
-def topology_with_exporter(name: str, configuration: Path, path: Path) -> Path:
-    """Write a shipped topology with the agent on all nodes to ``path``, and return that."""
+def topology_with_exporter(name: str, configuration: Path, path: Path, *, heap_mb: int | None = None) -> Path:
+    """Write a shipped topology with the agent on all nodes, and brokers with another heap, to ``path``; return that."""
     text = topology.find(name).read_text(encoding="utf-8")
+    if heap_mb is not None:
+        text = text.partition("[brokers]")[0] + f"[brokers]\nheap_mb = {heap_mb}\n"
     path.write_text(f'{text}\n[jvm]\noptions = ["{exporter_option(configuration)}"]\n', encoding="utf-8")
     return path

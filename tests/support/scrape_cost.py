@@ -1,4 +1,4 @@
-"""Program for a lab with the exporter: what a scrape costs, with few and with many partitions.
+"""Program for a lab of one node with the exporter: what a scrape costs when the node leads few and many partitions.
 
 usage: scrape_cost.py CONFIGURATION PARTITIONS FOLDER; writes FOLDER/cost.json. The last measurement exports the gauges
 of single partitions too, which the shipped rules do not: the exporter reads CONFIGURATION again when it changes.
@@ -22,7 +22,6 @@ from pyhooks.monitoring.export import PORT
 from pyhooks.monitoring.exported_metrics import exporter_configuration
 from pyhooks.monitoring.yaml_text import yaml_text
 
-GATE = {"min.insync.replicas": "2", "min.insync.racks": "2"}
 TOPIC_PARTITIONS = 100
 SCRAPES = 20
 IDLE_S = 20.0
@@ -90,15 +89,15 @@ def with_partitions() -> dict[str, Any]:
 def main(configuration: Path, partitions: int, folder: Path) -> None:
     """Measure a broker before and after the partitions are created."""
     lab = Lab.attach()
-    broker = lab.node("broker-1")
+    (broker,) = lab.topology.brokers
     results = [
         measure(broker, "no partitions"),
     ]
     topics = [
         BulkTopic(
             f"many-{number}",
-            bulk_topics.rotating(TOPIC_PARTITIONS, [(1, 3, 5), (2, 4, 5), (1, 4, 5)]),
-            GATE,
+            bulk_topics.rotating(TOPIC_PARTITIONS, [(broker.node_id,)]),
+            {},
         )
         for number in range(partitions // TOPIC_PARTITIONS)
     ]

@@ -29,10 +29,10 @@ SCALE = 0.1
 PARTITIONS = 10_000
 
 
-def in_lab(tmp_path: Path, topology: str, *command: str | Path, timeout_s: float) -> str:
+def in_lab(tmp_path: Path, topology: str, *command: str | Path, timeout_s: float, heap_mb: int | None = None) -> str:
     """Run a command in a lab whose nodes have the exporter, and return its output."""
     export_files(tmp_path / "files")
-    file = topology_with_exporter(topology, tmp_path / "files" / EXPORTER, tmp_path / "topology.toml")
+    file = topology_with_exporter(topology, tmp_path / "files" / EXPORTER, tmp_path / "topology.toml", heap_mb=heap_mb)
     lab = [RACKGATE, "lab", "run", "--topology", file, "--run-dir", tmp_path / "lab", "--", *command]
     done = subprocess.run(
         [*DIES_WITH_PARENT, *map(str, lab)], capture_output=True, text=True, check=False, timeout=timeout_s
@@ -93,7 +93,7 @@ def _check_order(changes: list[dict[str, Any]]) -> None:
     assert all(change["at_s"] > returned_s for change in of_loss if not change["fires"])
 
 
-# "make monitoring"; needs 10 GiB of memory
+# "make monitoring"; a scrape is of one node, so one is enough
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_cost_of_a_scrape_with_many_partitions(tmp_path: Path) -> None:
@@ -103,10 +103,10 @@ def test_cost_of_a_scrape_with_many_partitions(tmp_path: Path) -> None:
         tmp_path / "files" / EXPORTER,
         str(PARTITIONS),
     ]
-    in_lab(tmp_path, "az3-load", *program, tmp_path, timeout_s=1400)
+    in_lab(tmp_path, "single", *program, tmp_path, timeout_s=1400, heap_mb=1024)
     few, many, each = loaded(tmp_path / "cost.json")
     (paths.OUT / "monitoring").mkdir(parents=True, exist_ok=True)
     shutil.copy(tmp_path / "cost.json", paths.OUT / "monitoring")
-    assert many["partitions_led"] > PARTITIONS / 10
+    assert many["partitions_led"] >= PARTITIONS
     assert many["kafka_series"] == few["kafka_series"]
     assert each["kafka_series"] >= many["kafka_series"] + 3 * many["partitions_led"]
