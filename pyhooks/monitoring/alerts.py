@@ -1,4 +1,4 @@
-"""Alert rules for Prometheus, in the order of the tables "Alerts" in ``kip/operations.md``."""
+"""Alert rules for Prometheus, in the order of the table "Alerts" in ``kip/monitoring.md``."""
 
 from __future__ import annotations
 

@@ -11,10 +11,12 @@ RUNBOOK = paths.REPO / "kip" / "operations.md"
 
 
 def section(title: str) -> str:
-    """Return the text below a heading, up to the next heading of the same level."""
-    _, _, after = RUNBOOK.read_text(encoding="utf-8").partition(f"\n## {title}\n")
-    assert after, f"{RUNBOOK.name} has no section {title!r}"
-    return after.partition("\n## ")[0]
+    """Return the text below a heading, up to the next heading of the same or a higher level."""
+    text = RUNBOOK.read_text(encoding="utf-8")
+    heading = re.search(rf"^(##+) {re.escape(title)}$", text, re.MULTILINE)
+    assert heading, f"{RUNBOOK.name} has no section {title!r}"
+    after = text[heading.end() :]
+    return re.split(rf"^##{{1,{len(heading[1]) - 1}}} ", after, maxsplit=1, flags=re.MULTILINE)[0]
 
 
 def commands(title: str) -> list[list[str]]:

@@ -21,17 +21,27 @@ from pyhooks.lab.topology import find
 from terminal_user import Person, visiting
 
 STEPS = (
-    "Before an outage",
-    "Maintenance",
+    "Preflight",
+    "Adopt",
     "Assess",
-    "Go on with the promise: move a replica",
-    "Go on without it: lower R",
+    "Move a replica",
+    "Lower R",
     "Restore",
     "Audit",
+    "Rolling restarts",
+    "Maintenance",
     "Roll back",
-    "Upgrade",
-    "Upgrade from an earlier edition",
 )
+# Commands with options outside of code blocks: the test below tests/ that runs them.
+INLINE = {
+    "kafka-topics.sh --describe --unavailable-partitions": "the test below, in Assess",
+    "rackgate check --plan": "the test below, after the upgrade",
+    "rackgate lab metrics --for 30s": "the test below, for 5 s",
+    "kafka-cluster.sh unregister --id N": "live/documents/test_maintenance.py",
+    "rackgate restore --due": "live/outage/test_lower_and_restore.py",
+    "rackgate audit --help": "unit/documents/test_readme.py reads the help of each command",
+    "kafka-leader-election.sh --election-type unclean --topic T --partition P": "live/kafka/test_rack_destroyed.py",
+}
 # one partition each; racks a, a, b and a, b, c
 PLACED = {"orders": "1:2:3", "invoices": "2:1:3", "payments": "1:3:5"}
 GATE = ("--config", "min.insync.replicas=2", "--config", "min.insync.racks=2")
@@ -73,7 +83,13 @@ def test_every_command_is_in_a_step_and_of_a_form_that_a_lab_can_run() -> None:
             assert "$BOOTSTRAP" in arguments, arguments
             own = in_lab(arguments, {})
             of_tools = own[:2] == ["lab", "kafka"] and own[2] in TOOLS
-            assert of_tools or own[0] in ("check", "lower", "restore", "audit"), own
+            assert of_tools or own[0] in ("preflight", "check", "lower", "restore", "audit"), own
+
+
+def test_each_command_outside_of_code_blocks_is_run_by_a_test() -> None:
+    text = re.sub(r"```.*?```", "", RUNBOOK.read_text(encoding="utf-8"), flags=re.DOTALL)
+    spans = {" ".join(span.split()) for span in re.findall(r"`([^`]+)`", text)}
+    assert {span for span in spans if re.match(r"(kafka-[a-z-]+\.sh|rackgate) .*--", span)} == set(INLINE)
 
 
 @pytest.fixture
@@ -166,7 +182,7 @@ def level(text: str, feature: str) -> tuple[str, int]:
 def test_the_runbook(person: Person, tmp_path: Path) -> None:
     operator = Operator(person, tmp_path)
     wait_for(
-        lambda: not operator.listed("Restore", 0), goal="all replicas in sync", timeout_s=SETTLES_S, interval_s=1.0
+        lambda: not operator.listed("Restore", 1), goal="all replicas in sync", timeout_s=SETTLES_S, interval_s=1.0
     )
     _before(operator)
     assert "kill: in force on rack b, proved" in person.check_output("rack", "kill", "b")
@@ -185,15 +201,20 @@ def test_the_runbook(person: Person, tmp_path: Path) -> None:
 
 def _before(operator: Operator) -> None:
     assert operator.audit() == set()
-    _, report = operator.checks("Before an outage", 0)
+    status, report = operator.checks("Preflight", 0)
+    assert (status, report["ready"]) == (0, True), report["findings"]
+    _, report = operator.checks("Preflight", 1)
     assert report["cluster"]["enforced"] is True
     # The loss of a rack would stop writes to these topics; another placement would survive it.
     assert {("orders", "rack-loss-stops"), ("invoices", "rack-loss-stops")} <= _codes(report)
     assert ("payments", "rack-loss-stops") not in _codes(report)
-    kept = operator.check_output("Before an outage", 1)
+    status, report = operator.checks("Rolling restarts", 0)
+    # broker 3 has the only replicas of orders and invoices in rack b
+    assert (status, {one["code"] for one in report["findings"]}) == (1, {"restart-always-stops"})
+    kept = operator.check_output("Preflight", 2)
     for topic in PLACED:
         assert re.search(rf"Topic: {topic}\s.*min\.insync\.racks=2", kept), kept
-    assert "Default configs for broker" in operator.check_output("Before an outage", 2)
+    assert "Default configs for broker" in operator.check_output("Preflight", 3)
     operator.accepted()
 
 
@@ -219,7 +240,7 @@ def _assess(operator: Operator) -> None:
 
 
 def _go_on(operator: Operator) -> None:
-    title = "Go on with the promise: move a replica"
+    title = "Move a replica"
     (plan,) = re.findall(r"```json\n(.*?)```", section(title), re.DOTALL)
     assert [one["topic"] for one in json.loads(plan)["partitions"]] == ["invoices"]
     operator.moves.write_text(plan, encoding="utf-8")
@@ -238,32 +259,33 @@ def _go_on(operator: Operator) -> None:
         interval_s=1.0,
     )
 
-    lower = "Go on without it: lower R"
-    assert "orders: lowered: min.insync.racks is 1 (before: 2)" in operator.check_output(lower, 0)
-    wait_for(lambda: not operator.listed(lower, 1), goal="orders to take writes", timeout_s=SETTLES_S, interval_s=1.0)
+    assert "orders: lowered: min.insync.racks is 1 (before: 2)" in operator.check_output("Lower R", 0)
+    wait_for(
+        lambda: not operator.listed("Assess", 0), goal="orders to take writes", timeout_s=SETTLES_S, interval_s=1.0
+    )
     operator.accepted()
     assert operator.audit() == {"orders"}
-    operator.check_output(lower, 2, topic="payments")
+    operator.check_output("Lower R", 1, topic="payments")
     assert operator.audit() == {"orders", "payments"}
 
 
 def _restore(operator: Operator) -> None:
     wait_for(
-        lambda: not operator.listed("Restore", 0), goal="all replicas in sync", timeout_s=SETTLES_S, interval_s=1.0
+        lambda: not operator.listed("Restore", 1), goal="all replicas in sync", timeout_s=SETTLES_S, interval_s=1.0
     )
     assert operator.audit() == {"orders", "payments"}, "that the rack is back restores nothing"
-    assert re.search(r"Topic: orders\s.*min\.insync\.racks=1", operator.check_output("Audit", 1))
-    assert operator.run("Audit", 2).returncode == 1, "the restoration of orders is due"
-    assert "orders: restored: min.insync.racks is 2 again" in operator.check_output("Restore", 1)
-    operator.check_output("Audit", 2)
-    operator.check_output("Restore", 3, topic="payments")
+    assert re.search(r"Topic: orders\s.*min\.insync\.racks=1", operator.check_output("Preflight", 2))
+    assert operator.run("Audit", 1).returncode == 1, "the restoration of orders is due"
+    assert "orders: restored: min.insync.racks is 2 again" in operator.check_output("Restore", 0)
+    operator.check_output("Audit", 1)
+    operator.check_output("Restore", 2, topic="payments")
     wait_for(lambda: operator.audit() == set(), goal="the restored value", timeout_s=SETTLES_S, interval_s=1.0)
-    assert operator.listed("Restore", 2) == set()
+    assert operator.listed("Assess", 0) == set()
     operator.accepted()
 
 
 def _roll_back(operator: Operator) -> None:
-    refused = operator.run("Roll back", 1)
+    refused = operator.run("Roll back", 2)
     output = " ".join((refused.stdout + refused.stderr).split())
     assert refused.returncode != 0
     assert f"{RACKS_FEATURE} cannot be downgraded to 0" in output
@@ -271,14 +293,15 @@ def _roll_back(operator: Operator) -> None:
         assert topic in output
         operator.check_output("Roll back", 0, topic=topic)
     operator.check_output("Roll back", 1)
+    operator.check_output("Roll back", 2)
     wait_for(
-        lambda: level(operator.check_output("Roll back", 2), RACKS_FEATURE)[0] == "0",
+        lambda: level(operator.check_output("Roll back", 3), RACKS_FEATURE)[0] == "0",
         goal="the downgrade",
         timeout_s=SETTLES_S,
         interval_s=1.0,
     )
-    _, offset = level(operator.check_output("Roll back", 2), RACKS_FEATURE)
-    last = operator.arguments("Roll back", 3)
+    _, offset = level(operator.check_output("Roll back", 3), RACKS_FEATURE)
+    last = operator.arguments("Roll back", 4)
     assert last[0] == "ls"
     arguments = [word.replace("$METADATA_LOG_DIR", str(NODE_DISK / "data")) for word in last]
     for node in CONTROLLERS:
@@ -291,45 +314,39 @@ def _roll_back(operator: Operator) -> None:
 
 
 def _upgrade(operator: Operator) -> None:
-    raised = "Upgrade"
+    raised = "Adopt"
     operator.check_output(raised, 0)
-    assert "min.insync.replicas=2" in operator.check_output("Before an outage", 2)
-    refused = operator.run(raised, 4)
+    assert "min.insync.replicas=2" in operator.check_output("Preflight", 3)
+    refused = operator.run(raised, 2)
     assert refused.returncode != 0, "R above 1 at level 0"
     assert f"A value above 1 requires {RACKS_FEATURE} 1" in " ".join((refused.stdout + refused.stderr).split())
     operator.check_output(raised, 1)
     wait_for(
-        lambda: level(operator.check_output(raised, 2), RACKS_FEATURE)[0] == "1",
+        lambda: level(operator.check_output("Roll back", 3), RACKS_FEATURE)[0] == "1",
         goal="the upgrade",
         timeout_s=SETTLES_S,
         interval_s=1.0,
     )
-    assert level(operator.check_output(raised, 2), ELR_FEATURE)[0] == "1"
-    assert json.loads(operator.check_output(raised, 3))["partitions"] == []
+    assert level(operator.check_output("Roll back", 3), ELR_FEATURE)[0] == "1"
+    assert json.loads(operator.person.check_output("check", "--plan"))["partitions"] == []
     for topic in PLACED:
-        operator.check_output(raised, 4, topic=topic)
+        operator.check_output(raised, 2, topic=topic)
     wait_for(lambda: operator.audit() == set(), goal="R=2 again", timeout_s=SETTLES_S, interval_s=1.0)
     operator.accepted()
 
 
 def _change_edition(operator: Operator) -> None:
-    """Run the commands before and after the replacement of the software; the software itself is not replaced here."""
-    title = "Upgrade from an earlier edition"
-    kept = operator.check_output(title, 0)
+    """Run the commands before and after a change to another edition; the software itself is not replaced here."""
+    kept = operator.check_output("Preflight", 2)
     for topic in PLACED:
         assert re.search(rf"Topic: {topic}\s.*min\.insync\.racks=2", kept), kept
-    assert "Default configs for broker" in operator.check_output(title, 1)
-    for topic in PLACED:
-        operator.check_output(title, 2, topic=topic)
-    operator.check_output(title, 3)
+        operator.check_output("Roll back", 0, topic=topic)
+    assert "Default configs for broker" in operator.check_output("Preflight", 3)
+    operator.check_output("Roll back", 1)
     wait_for(lambda: operator.audit() == set(PLACED), goal="R=1 everywhere", timeout_s=SETTLES_S, interval_s=1.0)
     for topic in PLACED:
-        operator.check_output(title, 4, topic=topic)
-
-    def restored() -> bool:
-        return "racks-below-expected" not in {code for _, code in _codes(operator.checks(title, 5)[1])}
-
-    wait_for(restored, goal="R=2 again", timeout_s=SETTLES_S, interval_s=1.0)
+        operator.check_output("Adopt", 2, topic=topic)
+    wait_for(lambda: operator.audit() == set(), goal="R=2 again", timeout_s=SETTLES_S, interval_s=1.0)
     operator.accepted()
 
 

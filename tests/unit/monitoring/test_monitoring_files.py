@@ -1,4 +1,4 @@
-"""Files for Prometheus and Grafana: names agree with each other, with Kafka's MBeans and with the runbook."""
+"""Files for Prometheus and Grafana: names agree with each other, with Kafka's MBeans and with the document."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from exporter_agent import EXPORTER_AGENT
-from operations_page import section
 from pyhooks.cli import app
 from pyhooks.core import paths
 from pyhooks.lab.mbeans import BEANS
@@ -25,7 +24,7 @@ NAMES = {metric.name for metric in METRICS}
 DOCUMENT = paths.REPO / "kip" / "monitoring.md"
 # of Prometheus itself
 OWN = {"up", "scrape_duration_seconds"}
-# Metrics of the runbook that are not exported, because there is one for each partition.
+# Metrics of the document that are not exported, because there is one for each partition.
 BY_PARTITION = {"IsrRackCount"}
 _FUNCTIONS = {
     "and", "by", "absent", "increase", "max", "on", "or", "quantile_over_time", "rate", "sum", "topk", "unless",
@@ -56,18 +55,18 @@ def test_each_mbean_exists() -> None:
     assert len(added) == 1, "the list of the lab's gauges has the others"
 
 
-def runbook_rows() -> list[tuple[set[str], str]]:
-    """Return the metrics of each row of the runbook's tables of alerts, and when it alerts."""
-    cells = [line.split("|")[1:3] for line in section("Alerts").splitlines() if line.startswith("| `")]
-    return [(set(re.findall(r"(?:name=|^ `)([A-Z]\w+)", metrics)), alert) for metrics, alert in cells]
+def document_rows() -> list[tuple[str, str, set[str]]]:
+    """Return, for each row of the document's table, the alert or ``none``, when it alerts, and its MBeans' names."""
+    alerts = DOCUMENT.read_text(encoding="utf-8").partition("\n## Alerts\n")[2]
+    rows = [re.split(r" ?\| ?", line)[1:4] for line in alerts.splitlines() if re.match(r"\| (?:`Kafka|none )", line)]
+    return [(alert.strip("`"), after, set(re.findall(r"name=(\w+)", metrics))) for alert, after, metrics in rows]
 
 
-def test_the_runbooks_metrics_are_exported_except_those_of_partitions() -> None:
+def test_the_documents_metrics_are_exported_except_those_of_partitions() -> None:
     exported = {metric.bean.rpartition("=")[2] for metric in METRICS}
-    rows = runbook_rows()
+    rows = document_rows()
     assert len(rows) > 10
-    assert all(names for names, _ in rows)
-    assert set().union(*(names for names, _ in rows)) - exported == BY_PARTITION
+    assert set().union(*(names for _, _, names in rows)) - exported == BY_PARTITION
 
 
 def test_no_mbean_of_a_single_partition_is_queried() -> None:
@@ -95,20 +94,25 @@ def test_alerts_use_only_exported_metrics() -> None:
         assert used <= NAMES | OWN | RECORDING_RULES.keys(), expr
 
 
-def test_the_runbooks_alerts_are_there_in_its_order() -> None:
+def test_the_documents_alerts_use_its_metrics() -> None:
     beans = {metric.name: metric.bean.rpartition("=")[2] for metric in METRICS}
-    used = []
+    used: dict[str, set[str]] = {}
     for alert in ALERTS:
         expr = alert.expr
         for name, recorded in RECORDING_RULES.items():
             expr = expr.replace(name, recorded)
-        used.append({beans.get(name, "") for name in names_in(expr)})
-    first = []
-    for names, alert_text in runbook_rows():
-        alerting = [number for number, own in enumerate(used) if own & names]
-        assert bool(alerting) == ("dashboards" not in alert_text), names
-        first += alerting[:1]
-    assert first == list(range(len(first)))
+        used[alert.name] = {beans[name] for name in names_in(expr) - OWN}
+    rows = document_rows()
+    assert [title for title, _, _ in rows if title != "none"] == list(used)
+    named: set[str] = set()
+    for title, after, names in rows:
+        assert (title == "none") == ("dashboards" in after)
+        if title == "none":
+            assert not names & set().union(*used.values())
+        else:
+            assert names <= used[title]
+            assert names or used[title] <= named, "a row without an MBean refers to earlier rows"
+            named |= names
 
 
 def test_the_document_has_each_alert_and_file_and_the_agent_that_is_tested() -> None:
