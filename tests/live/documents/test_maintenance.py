@@ -29,7 +29,7 @@ SETTLES_S = 120.0
 TOOL_S = 120.0
 # section and index of each command
 SECTION = "Maintenance"
-DEFAULT_2, DELETE_OWN, SHOW_OWN, M_3, M_2, SHORT, UNREGISTER = ((SECTION, number) for number in range(7))
+DEFAULT_2, DELETE_OWN, SHOW_OWN, SHORT, UNREGISTER = ((SECTION, number) for number in range(5))
 UNAVAILABLE, SHOW_DEFAULT, DEFAULT_1, OWN_2 = ("Assess", 2), ("Preflight", 3), ("Roll back", 1), ("Restore", 2)
 OK, REPLICAS, RACKS_MISSING = "ok", "NotEnoughReplicasException", "NotEnoughRacksException"
 
@@ -67,6 +67,13 @@ class Operator:
         status, text = self.run(commands(title)[number])
         assert status == 0, text
         return text
+
+    def set_min_replicas(self, number: int) -> None:
+        """Set M of the topic."""
+        title, index = OWN_2
+        *own, _ = commands(title)[index]
+        status, text = self.run([*own, f"min.insync.replicas={number}"])
+        assert status == 0, text
 
     def probe(self) -> str:
         """Return the result of a single attempt with acks=all."""
@@ -209,7 +216,7 @@ def _restart_in_an_outage(operator: Operator) -> None:
 
 
 def _rename_a_rack(operator: Operator) -> None:
-    operator.check_output(M_3)
+    operator.set_min_replicas(3)
     operator.meets(OK)
     operator.rename(A1, "z")
     operator.stop(B)
@@ -218,7 +225,7 @@ def _rename_a_rack(operator: Operator) -> None:
     operator.start(B)
     operator.in_sync(*ALL)
     operator.rename(A2, "z")
-    operator.check_output(M_2)
+    operator.set_min_replicas(2)
     operator.meets(OK)
     operator.stop(B)
     operator.meets(RACKS_MISSING)
