@@ -412,6 +412,38 @@ def partition_counts(plan: ProducerPlan, timeout_s: float = 20.0) -> dict[str, i
     return {topic: len(found[topic].partitions) for topic in plan.topics}
 
 
+def open_run(plan: ProducerPlan, history: History) -> ProducerRun:
+    """Return a run of a plan with connected clients.
+
+    Args:
+        plan: plan to execute.
+        history: history to append to.
+
+    Raises:
+        JavaError: the client rejects its configuration.
+        RackgateError: a topic does not exist, no broker responds, or the client can't be created.
+    """
+
+    def make(run_id: str) -> ProducerClient:
+        return producer_clients.create_client(plan.client, plan.settings(run_id))
+
+    return ProducerRun(plan, history, make, partition_counts(plan))
+
+
+def produce(plan: ProducerPlan, history: History) -> None:
+    """Send all records of a plan and write the outcome of each to a history.
+
+    Args:
+        plan: plan to execute.
+        history: history to append to.
+
+    Raises:
+        JavaError: the client failed. Errors of records are outcomes.
+        RackgateError: a topic does not exist, no broker responds, or the client failed.
+    """
+    open_run(plan, history).run()
+
+
 def run_plan(arguments: Sequence[str], ended: StopEvent) -> None:
     """Execute the plan described by the arguments of this program.
 
@@ -425,11 +457,7 @@ def run_plan(arguments: Sequence[str], ended: StopEvent) -> None:
         SystemExit: for --help and unknown options.
     """
     plan, path = parse(arguments)
-
-    def make(run_id: str) -> ProducerClient:
-        return producer_clients.create_client(plan.client, plan.settings(run_id))
-
-    run = ProducerRun(plan, History(path), make, partition_counts(plan))
+    run = open_run(plan, History(path))
     with ended.linked(run.stop):
         run.run()
 

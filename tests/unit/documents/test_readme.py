@@ -19,7 +19,7 @@ from pyhooks.core import paths
 from pyhooks.lab import topology
 from terminal_user import RACKGATE
 
-CANDIDATES = (*paths.REPO.glob("*.md"), *paths.REPO.glob("*/README.md"), *paths.REPO.glob("kip/*.md"))
+CANDIDATES = (*paths.REPO.glob("*.md"), *paths.REPO.glob("*/*.md"))
 DOCUMENTS = sorted({path for path in CANDIDATES if path.is_file()})
 
 
