@@ -111,15 +111,30 @@ class Operator:
             self._settle(topics)
             if refusals := refuse_open(topics, self._journal.read()):
                 return refusals
-            error = self._record("intended", terms)
-            if error and not accept_file_only(error):
-                self._record("abandoned", terms, "the audit topic did not take the record")
-                return tuple(TopicOutcome(topic, "refused", f"the audit topic: {error}") for topic in topics)
-            # read after the own record is there: of two operators at least one sees the other
-            contents = self._journal.read()
-            return tuple(self._lower_one(one, contents) for one in terms)
+            outcomes: list[TopicOutcome] = []
+            accepted: bool | None = None
 
-    def _lower_one(self, terms: Terms, contents: AuditContents) -> TopicOutcome:
+            def accept_once(error: str) -> bool:
+                nonlocal accepted
+                if accepted is None:
+                    accepted = accept_file_only(error)
+                return accepted
+
+            for one in terms:
+                if accepted is False:
+                    outcomes.append(TopicOutcome(one.topic, "refused", "not changed: the audit topic takes no records"))
+                else:
+                    outcomes.append(self._lower_one(one, accept_once))
+            return tuple(outcomes)
+
+    def _lower_one(self, terms: Terms, accept_file_only: Callable[[str], bool]) -> TopicOutcome:
+        began = self._patience.now()
+        error_text = self._record("intended", [terms])
+        if error_text and not accept_file_only(error_text):
+            self._record("abandoned", [terms], "the audit topic did not take the record")
+            return TopicOutcome(terms.topic, "refused", f"not changed: the audit topic takes no records: {error_text}")
+        # read after the own record is there: of two operators at least one sees the other
+        contents = self._journal.read()
         open_ = contents.open_lowerings(terms.topic)
         for sequence in (contents.file.records, contents.topic.records):
             if rivals := earlier_contenders(terms, sequence, open_):
@@ -133,6 +148,10 @@ class Operator:
         if before.own_values != {terms.old} or before.in_force(terms.old) != terms.old_racks:
             text = f"min.insync.racks changed meanwhile: it {describe(before)}, and was {value_text(terms.old)}"
             return self._close(terms, "abandoned", "lost", text)
+        if self._patience.now() - began > CHANGE_WINDOW:
+            # another host may have closed the record meanwhile
+            text = f"not changed, since that took longer than {CHANGE_WINDOW.seconds} s; try again"
+            return self._close(terms, "abandoned", "refused", text)
         why = ""
         try:
             self._cluster.set_racks(terms.topic, terms.new)

@@ -332,6 +332,35 @@ def test_without_the_audit_topic_the_operator_decides() -> None:
     assert scene.topic.records == scene.file.records
 
 
+def test_an_operator_who_decides_too_late_changes_nothing() -> None:
+    scene = Scene()
+    scene.topic.available = False
+
+    def accept_later(_: str) -> bool:
+        scene.later(3)
+        return True
+
+    (outcome,) = scene.operator().lower([make_terms()], accept_later)
+    assert (outcome.result, scene.cluster.own) == ("refused", 2)
+    assert outcome.text == "not changed, since that took longer than 120 s; try again"
+    assert scene.events() == ["intended", "abandoned"]
+
+
+def test_the_operator_decides_once_for_all_topics() -> None:
+    scene = Scene()
+    scene.topic.available = False
+    asked: list[str] = []
+
+    def decline_once(error: str) -> bool:
+        asked.append(error)
+        return False
+
+    outcomes = scene.operator().lower([make_terms(), make_terms("next")], decline_once)
+    assert results(outcomes) == ["refused", "refused"]
+    assert asked == ["topic is not available"]
+    assert scene.events() == ["intended", "abandoned"], "of the second one nothing was begun"
+
+
 def test_a_lost_file_and_a_lost_topic() -> None:
     scene = Scene()
     scene.operator().lower([make_terms()], decline)
