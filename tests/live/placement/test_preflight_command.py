@@ -31,7 +31,9 @@ PATIENT = {"broker.session.timeout.ms": "120000", "replica.lag.time.max.ms": "12
 
 def asked(verb: str, bootstrap: str, *more: str) -> tuple[int, dict[str, Any], set[tuple[str, str]]]:
     """Run a command with ``--json``; return exit status, report, and severity and code of each finding."""
-    done = rackgate(verb, "--bootstrap", bootstrap, "--json", *more)
+    # a busy machine needs more than the default; a healthy cluster never takes it
+    patient = () if "--timeout" in more else ("--timeout", "60")
+    done = rackgate(verb, "--bootstrap", bootstrap, "--json", *more, *patient)
     assert done.stdout, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
     assert (report["status"], report["ready"]) == (done.returncode, done.returncode == 0)
@@ -131,31 +133,29 @@ def test_a_cluster_with_the_overlay_becomes_ready_by_the_reported_commands(tmp_p
                 assert done.returncode in (0, 1), done.stderr
         _restarts_with_racks(brokers)
         brokers.kill(4)
-        status, _, codes = asked("preflight", brokers.bootstrap, "--topic", "orders", "--timeout", "12")
+        status, _, codes = asked("preflight", brokers.bootstrap, "--topic", "orders", "--timeout", "20")
         assert (status, serious(codes)) == (2, {"broker-silent"})
-        status, _, codes = asked("check", brokers.bootstrap, "--topic", "orders", "--without", "1", "--timeout", "12")
+        status, _, codes = asked("check", brokers.bootstrap, "--topic", "orders", "--without", "1", "--timeout", "20")
         assert (status, codes) == (2, {("unknown", "broker-silent")})
-        status, _, codes = asked("check", brokers.bootstrap, "--topic", "orders", "--without", "4", "--timeout", "12")
+        status, _, codes = asked("check", brokers.bootstrap, "--topic", "orders", "--without", "4", "--timeout", "20")
         assert (status, codes) == (0, set())
 
 
 def _restarts_with_racks(brokers: Brokers) -> None:
     bootstrap = brokers.bootstrap
-    for option, value in (("--without", "3"), ("--without", "1,2"), ("--without-rack", "a")):
-        assert asked("check", bootstrap, "--topic", "orders", option, value)[::2] == (0, set())
-    always = (1, {("obstacle", "restart-always-stops")})
-    # two racks of three at once; and M alone would allow the second: two replicas in rack a are left
-    for options in (("--without-rack", "b", "--without", "4"), ("--without", "3,4")):
-        assert asked("check", bootstrap, "--topic", "orders", *options)[::2] == always
+    assert asked("check", bootstrap, "--topic", "orders", "--without-rack", "a")[::2] == (0, set())
+    # M alone would allow it: two replicas are left, both in rack a
+    status, _, codes = asked("check", bootstrap, "--topic", "orders", "--without-rack", "b", "--without", "4")
+    assert (status, codes) == (1, {("obstacle", "restart-always-stops")})
     status, _, codes = asked("check", bootstrap, "--topic", "bad", "--without", "1", "--accept-unavoidable")
     assert (status, codes) == (0, {("notice", "restart-always-stops")})
     assert asked("check", bootstrap, "--without", str(CONTROLLER))[::2] == (
         1,
         {("obstacle", "restart-always-stops-controllers")},
     )
-    done = rackgate("check", "--bootstrap", bootstrap, "--without", "3")
+    done = rackgate("check", "--bootstrap", bootstrap, "--without", "1")
     assert (done.returncode, done.stderr) == (1, "")
-    assert "broker 3: must not be restarted now (1 obstacle)" in done.stdout
+    assert "broker 1: must not be restarted now (1 obstacle)" in done.stdout
     assert "\x1b" not in done.stdout
     done = rackgate("check", "--bootstrap", bootstrap, "--without", "9")
     assert (done.returncode, done.stdout) == (2, "")
@@ -196,9 +196,9 @@ def test_a_stock_cluster_is_not_ready_and_its_restarts_are_judged_by_m(tmp_path:
         status, _, codes = asked("check", brokers.bootstrap, "--topic", "orders", "--without-rack", "a")
         assert (status, codes) == (1, {("obstacle", "restart-always-stops-controllers")})
         brokers.kill(3)
-        status, _, codes = asked("preflight", brokers.bootstrap, "--timeout", "12")
+        status, _, codes = asked("preflight", brokers.bootstrap, "--timeout", "20")
         assert (status, {("unknown", "broker-silent"), ("obstacle", "overlay-missing")} <= codes) == (1, True)
-        status, _, codes = asked("check", brokers.bootstrap, "--topic", "orders", "--without", "2", "--timeout", "12")
+        status, _, codes = asked("check", brokers.bootstrap, "--topic", "orders", "--without", "2", "--timeout", "20")
         assert (status, codes) == (2, {("unknown", "broker-silent")})
 
 
