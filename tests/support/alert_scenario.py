@@ -20,7 +20,8 @@ from pyhooks.core.files import write_json
 from pyhooks.core.wait import wait_for
 from pyhooks.faults import registry
 from pyhooks.faults.injection import FaultTarget
-from pyhooks.kafka import reassignments, tools, topics
+from pyhooks.jvm.admin import Admin
+from pyhooks.kafka import reassignments, topics
 from pyhooks.kafka.topics import TopicSpec
 from pyhooks.lab.lab import Lab
 from pyhooks.lab.topology import Node
@@ -47,9 +48,10 @@ RACK_LOSS = (
 class Scenario:
     """Lab, server, and the times at which alerts began and ended."""
 
-    def __init__(self, lab: Lab, server: PrometheusServer) -> None:
+    def __init__(self, lab: Lab, server: PrometheusServer, folder: Path) -> None:
         self.lab = lab
         self.server = server
+        self.folder = folder
         self.changes: list[dict[str, Any]] = []
         self._ended = threading.Event()
 
@@ -64,8 +66,9 @@ class Scenario:
             before = now
 
     def note(self, text: str) -> None:
-        """Record a step."""
+        """Record a step, and store what has been recorded."""
         self.changes.append({"step": text, "at_s": time.time()})
+        write_json(self.folder / "alerts.json", self.changes)
         print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)  # noqa: T201
 
     def stop(self) -> None:
@@ -184,20 +187,20 @@ def place_narrowly(scenario: Scenario) -> None:
     scenario.wait_quiet()
 
 
-def reassign(scenario: Scenario, folder: Path) -> None:
-    """Move payments from rack c to rack a while rack b's replica is behind."""
-    lab, moves = scenario.lab, {"payments": (1, 3, 2)}
-    file = folder / "move.json"
-    file.write_text(reassignments.document(moves), encoding="utf-8")
-    lab.pause_kafka(scenario.node(2))
-    arguments = ["--reassignment-json-file", str(file), "--execute"]
-    scenario.note("payments moves from rack c to rack a, and rack b's broker is killed")
-    tools.run(lab.classpath, reassignments.TOOL, arguments, lab.bootstrap)
-    with scenario.killed("broker", "3"):
-        lab.resume_kafka(scenario.node(2))
-        scenario.wait_firing("KafkaReassignmentsAwaitingRacks")
-        scenario.note("broker 3 returns")
-    reassignments.wait_placed(lab.bootstrap, moves)
+def reassign(scenario: Scenario) -> None:
+    """Move payments from rack c to rack a while rack b's replica is killed, and then back."""
+    lab, moves, back = scenario.lab, {"payments": (1, 3, 2)}, {"payments": (1, 3, 5)}
+    with Admin(lab.bootstrap) as admin:
+        scenario.note("rack b's broker is killed, and payments moves from rack c to rack a")
+        with scenario.killed("broker", "3"):
+            topics.wait_isr(lab.admin, "payments", frozenset({1, 5}))
+            admin.reassign(moves)
+            scenario.wait_firing("KafkaReassignmentsAwaitingRacks")
+            scenario.note("broker 3 returns")
+        reassignments.wait_placed(lab.bootstrap, moves)
+        # on racks a, b and a, payments would stay at its minimum
+        admin.reassign(back)
+    reassignments.wait_placed(lab.bootstrap, back)
     scenario.wait_quiet()
 
 
@@ -226,7 +229,7 @@ def main(program: str, rules: str, folder: Path, scale: float) -> None:
     lab = Lab.attach()
     text = scaled(Path(rules).read_text(encoding="utf-8"), scale)
     with prometheus(Path(program), lab, folder / "prometheus", text) as server:
-        scenario = Scenario(lab, server)
+        scenario = Scenario(lab, server, folder)
         begin_s = time.time()
         topics.create(lab.admin, SPECS)
         recorder = threading.Thread(target=scenario.record, daemon=True)
@@ -239,10 +242,10 @@ def main(program: str, rules: str, folder: Path, scale: float) -> None:
                 time.sleep(USUAL_S)
                 lose_rack(scenario)
                 if scale < 1:
-                    lose_leaders(scenario)
                     change_properties(scenario)
                     place_narrowly(scenario)
-                    reassign(scenario, folder)
+                    reassign(scenario)
+                    lose_leaders(scenario)
         finally:
             scenario.stop()
             recorder.join(timeout=60)

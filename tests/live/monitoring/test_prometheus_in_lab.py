@@ -25,7 +25,7 @@ SUPPORT = paths.REPO / "tests" / "support"
 # Only in the unit tests of the rules: a lab's nodes all have the overlay and the exporter.
 NOT_IN_LAB = {"KafkaRackMetricsMissing"}
 # Times before an alert fires, relative to the shipped rules.
-SCALE = 0.1
+SCALE = 0.05
 PARTITIONS = 10_000
 
 
