@@ -40,6 +40,7 @@ VERBS = {
         "Report what stands against enabling min.insync.racks on a cluster.",
         ("pyhooks.placement.preflight_cli:preflight_app",),
     ),
+    "adopt": Verb("Enforce min.insync.racks on topics step by step.", ("pyhooks.adoption.cli:adopt_app",)),
     "lower": Verb("Lower R of topics in an outage, on record, and restore it.", ("pyhooks.outage.cli:lower_app",)),
     "restore": Verb("Restore R of topics that were lowered.", ("pyhooks.outage.cli:restore_app",)),
     "audit": Verb("Print who lowered R, and what was not restored.", ("pyhooks.outage.cli:audit_app",)),

@@ -1,0 +1,128 @@
+"""Cluster of an adoption: queries and changes with Kafka's Java clients, metrics from JMX ports or a lab's sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import jpype
+
+from pyhooks.adoption.plan import Change, FeatureUpgrade, ObservedRefusals, RefusalReport
+from pyhooks.core.errors import RackgateError
+from pyhooks.jvm.admin import Admin
+from pyhooks.jvm.change_error import change_error
+from pyhooks.jvm.java_exception import JavaError
+from pyhooks.lab.mbeans import OBSERVED_REFUSALS, MetricsReading, SocketSource
+from pyhooks.lab.metrics import metrics_of
+from pyhooks.placement import cluster_query, preflight_query
+from pyhooks.placement.preflight_judgement import PreflightFacts
+from pyhooks.placement.readiness import CommandWriter
+
+_PRODUCE_REQUESTS = "TotalProduceRequestsPerSec"
+REFUSAL_BEANS = tuple(
+    (f"kafka.server:type=BrokerTopicMetrics,name={name},*", "Count") for name in (OBSERVED_REFUSALS, _PRODUCE_REQUESTS)
+)
+
+
+class JavaCluster:
+    """Cluster of an operator.
+
+    Args:
+        bootstrap: bootstrap servers, ``host:port,…``.
+        config: further properties of Kafka's clients.
+        query: returns the state of the whole cluster.
+        jmx: addresses of JMX ports.
+        sources: sockets with metrics of a lab's brokers.
+        timeout_s: timeout of each query or change, in seconds.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        config: Mapping[str, str],
+        query: Callable[[], PreflightFacts],
+        *,
+        jmx: Sequence[str],
+        sources: Sequence[SocketSource],
+        timeout_s: float,
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._config = dict(config)
+        self._query = query
+        self._jmx = tuple(jmx)
+        self._sources = tuple(sources)
+        self._timeout_s = timeout_s
+
+    def facts(self) -> PreflightFacts:
+        """See ``run.AdoptingCluster.facts``."""
+        return self._query()
+
+    def observe(self, topics: Collection[str]) -> PreflightFacts:
+        """See ``run.AdoptingCluster.observe``."""
+        observation = cluster_query.query_cluster(
+            self._bootstrap, self._config, timeout_s=self._timeout_s, report_step=lambda _: None, only=topics
+        )
+        return PreflightFacts(observation.cluster, observation.enforcement)
+
+    def refusals(self) -> RefusalReport:
+        """See ``run.AdoptingCluster.refusals``."""
+        found: dict[int, ObservedRefusals] = {}
+        unread: dict[str, str] = {}
+        for source in self._sources:
+            try:
+                reading = source.query(REFUSAL_BEANS, self._timeout_s)
+                if reading.errors:
+                    raise RackgateError(reading.errors[0])
+                found[source.broker] = refusals_of(reading.rows)
+            except (RackgateError, LookupError) as error:
+                unread[source.name] = str(error)
+        if self._jmx:
+            reports, reasons = preflight_query.query_ports(self._jmx, _read_refusals, timeout_s=self._timeout_s)
+            found |= reports
+            unread |= reasons
+        return RefusalReport(found, unread)
+
+    def apply(self, change: Change) -> None:
+        """See ``run.AdoptingCluster.apply``."""
+        try:
+            with Admin.responsive(self._bootstrap, timeout_s=self._timeout_s, config=self._config) as admin:
+                if isinstance(change, FeatureUpgrade):
+                    admin.upgrade_features(change.features)
+                else:
+                    admin.set_topic_config(change.topic, change.key, str(change.racks))
+        except JavaError as error:
+            raise change_error(change.command(CommandWriter()), error) from error
+
+
+def refusals_of(rows: Iterable[tuple[str, str, str]]) -> ObservedRefusals:
+    """Return what a broker counted.
+
+    Args:
+        rows: object name, attribute and value as text of its beans.
+
+    Raises:
+        LookupError: it does not count refusals: it has no overlay.
+    """
+    counts: dict[str, dict[str | None, int]] = {OBSERVED_REFUSALS: {}, _PRODUCE_REQUESTS: {}}
+    for metric in metrics_of(MetricsReading(tuple(rows)), -1, 0, 0):
+        name = metric.name.removesuffix(".Count")
+        if name in counts and metric.value is not None:
+            counts[name][metric.topic] = int(metric.value)
+    if None not in counts[OBSERVED_REFUSALS]:
+        raise LookupError(f"it has no metric {OBSERVED_REFUSALS}")
+    total = counts[OBSERVED_REFUSALS].pop(None)
+    counts[_PRODUCE_REQUESTS].pop(None, None)
+    return ObservedRefusals(
+        {name: count for name, count in counts[OBSERVED_REFUSALS].items() if name is not None},
+        total,
+        {name: count for name, count in counts[_PRODUCE_REQUESTS].items() if name is not None},
+    )
+
+
+def _read_refusals(server: Any) -> ObservedRefusals:
+    pattern = jpype.JClass("javax.management.ObjectName")
+    return refusals_of(
+        (str(name), attribute, str(server.getAttribute(name, attribute)))
+        for bean, attribute in REFUSAL_BEANS
+        for name in server.queryNames(pattern(bean), None)
+    )

@@ -1,0 +1,196 @@
+"""Taking the steps of an adoption: each change is read before, made and verified on every broker after."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from pyhooks.adoption.plan import (
+    STEPS,
+    AdoptionContext,
+    AdoptionStep,
+    BrokerDifference,
+    Change,
+    RefusalReport,
+    StepName,
+    StepState,
+    difference_texts,
+    first_left,
+    plan_steps,
+)
+from pyhooks.core.errors import RackgateError
+from pyhooks.kafka.topics import RefusedError
+from pyhooks.placement.check_cli import make_report
+from pyhooks.placement.cluster_query import ClusterObservation
+from pyhooks.placement.preflight_judgement import PreflightFacts
+
+VERIFY_S = 60.0
+POLL_S = 0.5
+# Plans of one command: a first one, and two for each step with changes, if nobody else changes anything.
+_PLANS_MAX = 10
+
+
+class AdoptingCluster(Protocol):
+    """Cluster, as far as an adoption is concerned."""
+
+    def facts(self) -> PreflightFacts:
+        """Return the state of the whole cluster.
+
+        Raises:
+            RackgateError: the cluster can't be queried.
+        """
+
+    def observe(self, topics: Collection[str]) -> PreflightFacts:
+        """Return the state of brokers and of these topics.
+
+        Raises:
+            RackgateError: the cluster can't be queried.
+        """
+
+    def refusals(self) -> RefusalReport:
+        """Return what brokers have counted; those that can't be read are in ``unread``."""
+
+    def apply(self, change: Change) -> None:
+        """Make a change.
+
+        Raises:
+            RefusedError: the cluster refused, so nothing has changed.
+            RackgateError: it is not known whether anything has changed, or will.
+        """
+
+
+@dataclass
+class Adoption:
+    """One run of the command.
+
+    Attributes:
+        cluster: the cluster.
+        context: what is to be adopted.
+        until: last step to take.
+        agrees: called with a step before its changes are made, and with a report that is not met or unknown before the
+            next step; returns whether to go on.
+        show: called with each step that is done, and with the one at which the run stops.
+        verify_s: how long brokers may take to report a change, in seconds.
+        poll_s: pause between two queries, in seconds.
+    """
+
+    cluster: AdoptingCluster
+    context: AdoptionContext
+    until: StepName
+    agrees: Callable[[AdoptionStep], bool]
+    show: Callable[[AdoptionStep], None]
+    verify_s: float = VERIFY_S
+    poll_s: float = POLL_S
+    _shown: set[StepName] = field(default_factory=set)
+
+    def plan(self) -> tuple[tuple[AdoptionStep, ...], PreflightFacts]:
+        """Query the cluster and return all steps, with the facts that they were derived from.
+
+        Raises:
+            RackgateError: the cluster can't be queried.
+        """
+        facts = self.cluster.facts()
+        names = {topic.name for topic in self.context.goal.topics}
+        goal = replace(self.context.goal, topics=tuple(one for one in facts.cluster.topics if one.name in names))
+        self.context = replace(self.context, goal=goal)
+        concerned = goal.concerned(facts.cluster)
+        observation = ClusterObservation(facts.cluster, facts.enforcement)
+        check = make_report(observation, concerned, strict=False, expect_racks=goal.racks).findings
+        steps = plan_steps(facts, None, check, self.context)
+        observed, enforced = (steps[STEPS.index(name)].state == "done" for name in ("observe", "enforce"))
+        if observed and not enforced and STEPS.index(self.until) >= STEPS.index("report"):
+            steps = plan_steps(facts, self.cluster.refusals(), check, self.context)
+        return steps, facts
+
+    def run(self) -> tuple[AdoptionStep, ...]:
+        """Take steps until all are done, a check is not met or unknown, or the user does not agree.
+
+        Raises:
+            RackgateError: the cluster can't be queried.
+        """
+        taken: set[StepName] = set()
+        agreed: AdoptionStep | None = None
+        declined: AdoptionStep | None = None
+        steps: tuple[AdoptionStep, ...] = ()
+        for _ in range(_PLANS_MAX):
+            steps, facts = self.plan()
+            left = first_left(steps, self.until)
+            self._show_done(steps, left)
+            if left is None:
+                return steps
+            if left.name == "report" and not self.context.accepted and left.state != "pending":
+                if not self.agrees(left):
+                    declined = left
+                    break
+                self.context = replace(self.context, accepted=True)
+                continue
+            if left.state != "pending" or not left.changes or left.name in taken:
+                break
+            # planned again after the answer, which may have taken long
+            if agreed is None or (agreed.name, agreed.changes) != (left.name, left.changes):
+                if not self.agrees(left):
+                    declined = left
+                    break
+                agreed = left
+                continue
+            taken.add(left.name)
+            stopped = self._take(left, facts)
+            if stopped is not None:
+                steps = tuple(stopped if step.name == stopped.name else step for step in steps)
+                break
+        # a step that was declined has been shown with the question
+        if (left := first_left(steps, self.until)) not in (None, declined):
+            self.show(left)
+        return steps
+
+    def _show_done(self, steps: tuple[AdoptionStep, ...], left: AdoptionStep | None) -> None:
+        for step in steps[: STEPS.index(self.until) + 1]:
+            if left is not None and step.name == left.name:
+                return
+            if step.name not in self._shown:
+                self._shown.add(step.name)
+                self.show(step)
+
+    def _take(self, step: AdoptionStep, planned: PreflightFacts) -> AdoptionStep | None:
+        """Make the changes of a step; return it with its new state if it stopped."""
+        topics = [topic.name for topic in self.context.goal.concerned(planned.cluster)]
+        for change in step.changes:
+            before = change.differences(self.cluster.observe(topics))
+            if not before:
+                continue
+            command = change.command(self.context.commands)
+            if any(not one.known for one in before):
+                return _stopped(step, "unknown", f"not changed, since not every broker reports: {command}", before)
+            if before != change.differences(planned):
+                return _stopped(step, "not met", f"not changed, since something else changed: {command}", before)
+            why = ""
+            try:
+                self.cluster.apply(change)
+            except RefusedError as error:
+                return _stopped(step, "not met", str(error), ())
+            except RackgateError as error:
+                why = f" ({error})"
+            after = self._verify(change, topics)
+            if after:
+                return _stopped(step, "unknown", f"not reported by every broker: {command}{why}", after)
+        return None
+
+    def _verify(self, change: Change, topics: Collection[str]) -> tuple[BrokerDifference, ...]:
+        """Wait until every broker reports a change; return those that do not."""
+        deadline = time.monotonic() + self.verify_s
+        while True:
+            try:
+                after = change.differences(self.cluster.observe(topics))
+            except RackgateError as error:
+                after = (BrokerDifference(-1, str(error), known=False),)
+            if not after or time.monotonic() >= deadline:
+                return after
+            time.sleep(self.poll_s)
+
+
+def _stopped(
+    step: AdoptionStep, state: StepState, text: str, differences: tuple[BrokerDifference, ...]
+) -> AdoptionStep:
+    return replace(step, state=state, text=text, findings=difference_texts(differences))
