@@ -130,10 +130,9 @@ def transaction(bootstrap: str, topic: str, setting: CellSetting, config: Mappin
     """
     from confluent_kafka import KafkaException, Producer
 
-    properties = {**config, "bootstrap.servers": bootstrap, "acks": "all", "transactional.id": topic, "log_level": 2}
-    producer = Producer({**properties, "linger.ms": setting.linger_ms})
     latency_ms: list[float] = []
     try:
+        producer = Producer(transactional_properties(bootstrap, topic, setting, config))
         producer.init_transactions(TIMEOUT_S)
         for number in range(SERIAL_RECORDS + 10):
             producer.begin_transaction()
@@ -147,6 +146,22 @@ def transaction(bootstrap: str, topic: str, setting: CellSetting, config: Mappin
         raise RackgateError(f"transaction on {topic}: {error}") from error
     p50_ms, p99_ms = np.quantile(latency_ms, [0.5, 0.99])
     return Measurement(len(latency_ms), float(p50_ms), float(p99_ms), float(np.mean(latency_ms)))
+
+
+def transactional_properties(
+    bootstrap: str, topic: str, setting: CellSetting, config: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the librdkafka properties of a transactional producer."""
+    return {
+        **config,
+        "bootstrap.servers": bootstrap,
+        "acks": "all",
+        "transactional.id": topic,
+        # librdkafka requires message.timeout.ms to be at most this
+        "transaction.timeout.ms": round(TIMEOUT_S * 1000),
+        "linger.ms": setting.linger_ms,
+        "log_level": 2,
+    }
 
 
 def measure(

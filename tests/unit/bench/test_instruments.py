@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
+from confluent_kafka import Producer
 
+from bench.plan import scenarios
 from bench.plan.cell_setting import CellSetting
 from bench.run import instruments, overlay_cost
 from pyhooks.core.errors import RackgateError
@@ -62,6 +64,13 @@ def test_a_transaction_does_not_apply_to_acks_1() -> None:
         "transaction", lambda _name, _arguments: "", "b:1", "t", SETTING, rate_per_s=1, acks="1", client={}
     )
     assert measurement is None
+
+
+@pytest.mark.parametrize("name", ["question", "full", "tail", "existing"])
+def test_librdkafka_accepts_the_properties_of_transactions(name: str) -> None:
+    client = scenarios.load(name).client
+    producer = Producer(instruments.transactional_properties("127.0.0.1:1", "t", SETTING, client))
+    assert len(producer) == 0
 
 
 def rows(ratio: float, *, base: float) -> list[dict[str, object]]:
