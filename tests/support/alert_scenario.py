@@ -157,6 +157,8 @@ def lose_leaders(scenario: Scenario) -> None:
                 scenario.wait_firing("KafkaOfflinePartitions")
             scenario.note("broker 1 returns and is killed again; brokers 2 and 3 return")
             leader.enter_context(scenario.killed("broker", "1"))
+            # before that the controller would elect it
+            wait_for(lambda: 1 not in scenario.lab.unfenced(), goal="broker 1 fenced", timeout_s=60, interval_s=0.5)
         scenario.wait_firing("KafkaPartitionsAwaitingLastKnownElr")
         scenario.note("broker 1 returns")
     scenario.wait_quiet()
