@@ -145,16 +145,11 @@ def _lower(
 ) -> None:
     from pyhooks.audit.audit_record import Terms, author, now
     from pyhooks.outage.lowering_cost import cost_lines, lowering_cost
-    from pyhooks.outage.steps import exit_status, refuse_open
+    from pyhooks.outage.steps import exit_status
 
     with session.status:
         observed = session.cluster.observe(topics)
     before = {topic: _value_before(topic, observed.get(topic), to) for topic in topics}
-    contents = session.journal.read()
-    settled = [one for topic in topics for one in contents.open_lowerings(topic) if one.state != "intended"]
-    if settled:
-        _print_outcomes(refuse_open(sorted({one.terms.topic for one in settled}), contents))
-        end_command(1)
     console = report_console(WIDTH)
     with session.status:
         records = session.cluster.count_records([observed[topic] for topic in topics])

@@ -109,7 +109,7 @@ class Operator:
         with self._journal.lock():
             topics = [one.topic for one in terms]
             self._settle(topics)
-            if refusals := refuse_open(topics, self._journal.read()):
+            if refusals := _refuse_open(topics, self._journal.read()):
                 return refusals
             outcomes: list[TopicOutcome] = []
             accepted: bool | None = None
@@ -366,7 +366,7 @@ def _decide(plan: TopicPlan, observed: ObservedTopic, *, due_only: bool, at: dat
     return TopicOutcome(plan.topic, "waiting", f"not restored: {'; '.join(waits)}") if waits else None
 
 
-def refuse_open(topics: Iterable[str], contents: AuditContents) -> tuple[TopicOutcome, ...]:
+def _refuse_open(topics: Iterable[str], contents: AuditContents) -> tuple[TopicOutcome, ...]:
     """Return a refusal for each topic that is lowered already."""
     return tuple(
         TopicOutcome(
