@@ -35,6 +35,7 @@ class BrokerDifference:
     broker: int
     text: str  # what it reports instead, or why it did not report
     known: bool  # whether it reported
+    own: int | None = None  # the topic's own value that it reports instead; None if the topic inherits one
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,8 @@ class TopicSetting:
             value = requirements.racks if self.key == MIN_INSYNC_RACKS else requirements.observed
             if not self._satisfied_by(value):
                 text = f"{value.value} ({value.source})" if value is not None else "not set"
-                yield BrokerDifference(broker, f"topic {self.topic}: {self.key} is {text}", known=True)
+                own = value.value if value is not None and value.source == "topic" else None
+                yield BrokerDifference(broker, f"topic {self.topic}: {self.key} is {text}", known=True, own=own)
 
     def _satisfied_by(self, value: ConfigValue | None) -> bool:
         if value is None:

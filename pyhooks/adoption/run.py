@@ -163,7 +163,8 @@ class Adoption:
             command = change.command(self.context.commands)
             if any(not one.known for one in before):
                 return _stopped(step, "unknown", f"not changed, since not every broker reports: {command}", before)
-            if before != change.differences(planned):
+            # inherited values get another source when the features are enabled
+            if _own_values(before) != _own_values(change.differences(planned)):
                 return _stopped(step, "not met", f"not changed, since something else changed: {command}", before)
             why = ""
             try:
@@ -188,6 +189,10 @@ class Adoption:
             if not after or time.monotonic() >= deadline:
                 return after
             time.sleep(self.poll_s)
+
+
+def _own_values(differences: tuple[BrokerDifference, ...]) -> set[tuple[int, int | None]]:
+    return {(one.broker, one.own) for one in differences}
 
 
 def _stopped(

@@ -93,7 +93,9 @@ class SimulatedCluster:
     def _settings(self, broker: int) -> IsrRequirements:
         racks = None if broker in self.behind else self.racks
         observed = None if broker in self.behind or self.observed is None else ConfigValue(self.observed, "topic")
-        return IsrRequirements(M, ConfigValue(racks, "topic") if racks else ConfigValue(1, "cluster"), observed)
+        # the controller sets the cluster's value when the features are enabled
+        inherited = ConfigValue(1, "cluster" if self.level else "default")
+        return IsrRequirements(M, ConfigValue(racks, "topic") if racks else inherited, observed)
 
     def refusals(self) -> RefusalReport:
         self.reads += 1
