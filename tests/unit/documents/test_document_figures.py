@@ -116,3 +116,55 @@ def test_the_control_whose_interval_excludes_1_is_named() -> None:
     ((cell, at, ratio),) = [control for control in controls if not control[2]["low"] <= 1 <= control[2]["high"]]
     interval = f"{ratio['point']:.3f}, {ratio['low']:.3f} to {ratio['high']:.3f}"
     assert f"`{cell}` at {at} ({interval}), one of {len(controls)}," in document("bench/README.md")
+
+
+def stored_bench(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((EVIDENCE / name / "results.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_the_waits_after_a_rack_returned_equal_the_result() -> None:
+    def seconds(value: dict[str, float]) -> str:
+        return f"{value['mean'] / 1000:.1f} s ({value['low'] / 1000:.1f} to {value['high'] / 1000:.1f})"
+
+    states = stored_bench("bench-returned")["states"]
+    assert [state["lab"] for state in states] == ["stock", "overlay-R1", "overlay-R2"]
+    for label, state in zip(("stock Kafka, M=3", "overlay, M=3, R=1", "overlay, M=2, R=2"), states, strict=True):
+        arm, control = state["arms"]
+        columns = (arm["catch_up_p50_ms"], arm["catch_up_max_ms"], control["catch_up_max_ms"])
+        assert f"| {' | '.join([label, *map(seconds, columns)])} |" in document("bench/README.md")
+
+
+def test_the_cost_of_the_overlay_equals_the_result() -> None:
+    table = {(row["quantity"], row["partitions"], row["arm"]): row for row in stored_bench("bench-overlay")["table"]}
+    for label, quantity, partitions, unit in (
+        ("1 partition", "MB/s", 1, "MB/s"),
+        ("8 partitions", "MB/s", 8, "MB/s"),
+        ("64 partitions", "MB/s", 64, "MB/s"),
+        ("mean latency, 1 partition", "mean latency, ms", 1, "ms"),
+    ):
+        values = table[quantity, partitions, "stock"]["values"]
+        ratios = [table[quantity, partitions, arm]["ratio"] for arm in ("overlay, R=1", "overlay, R=2")]
+        cells = [f"{ratio['point']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f})" for ratio in ratios]
+        line = " | ".join([label, f"{sum(values) / len(values):.1f} {unit}", *cells])
+        assert f"| {line} |" in document("bench/README.md")
+
+
+def test_the_instruments_of_the_healthy_cell_equal_the_result() -> None:
+    stored = stored_bench("bench-healthy")
+    labels = {"A": "M=3", "B": "M=2, R=2", "C": "M=2", "F": "M=3, R=2"}
+    for arm, label in labels.items():
+        measured = stored["instruments"][arm]
+        line = " | ".join(
+            [
+                label,
+                f"{measured['end-to-end']['p50_ms']:.0f} ms",
+                f"{measured['transaction']['p50_ms']:.0f} ms",
+                f"{measured['producer-perf-test']['mean_ms']:.1f} ms",
+            ]
+        )
+        assert f"| {line} |" in document("bench/README.md")
+    ratios = {row["arm"]: row["ratio"] for row in stored["comparisons"] if row["at"] == "p50"}
+    for arm in "BF":
+        ratio = ratios[arm]
+        assert f"over A {ratio['point']:.3f}, {ratio['low']:.3f} to {ratio['high']:.3f}" in document("bench/README.md")
