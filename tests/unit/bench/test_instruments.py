@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from bench.plan import scenarios
 from bench.plan.cell_setting import CellSetting
@@ -69,8 +69,11 @@ def test_a_transaction_does_not_apply_to_acks_1() -> None:
 @pytest.mark.parametrize("name", ["question", "full", "tail", "existing"])
 def test_librdkafka_accepts_the_properties_of_transactions(name: str) -> None:
     client = scenarios.load(name).client
-    producer = Producer(instruments.transactional_properties("127.0.0.1:1", "t", SETTING, client))
-    assert len(producer) == 0
+    properties = instruments.transactional_properties("127.0.0.1:1", "t", SETTING, client)
+    assert isinstance(Producer(properties), Producer)
+    # it would reject a shorter transaction
+    with pytest.raises(KafkaException):
+        Producer({**properties, "transaction.timeout.ms": 1000})
 
 
 def rows(ratio: float, *, base: float) -> list[dict[str, object]]:
