@@ -14,7 +14,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.exit_status import end_command
 from pyhooks.core.terminal import confirm, plain, report_console
 from pyhooks.lab import lab_processes
-from pyhooks.lab.cli import JsonOption, LabOption
+from pyhooks.lab.cli import BootstrapOption, CommandConfigOption, JsonOption, LabOption
 from pyhooks.placement.check_cli import WIDTH, select_topics
 from pyhooks.placement.preflight_cli import parse_controller_racks, query_facts
 
@@ -37,13 +37,8 @@ adopt_app = typer.Typer()
 @adopt_app.command("adopt", epilog=ADOPT_EPILOG)
 def adopt_command(
     topics: Annotated[list[str], typer.Argument(help="Topics, by name, * and ? allowed.", metavar="TOPIC...")],
-    bootstrap: Annotated[
-        str,
-        typer.Option(envvar="RACKGATE_BOOTSTRAP", help="Bootstrap servers, host:port,host:port.", metavar="ADDR"),
-    ] = "",
-    command_config: Annotated[
-        Path | None, typer.Option(help="Properties file of Kafka's clients, as for Kafka's own tools.")
-    ] = None,
+    bootstrap: BootstrapOption = "",
+    command_config: CommandConfigOption = None,
     racks: Annotated[int, typer.Option(help="The min.insync.racks (R) to be enforced.", min=2)] = 2,
     until: Annotated[
         Literal["preflight", "observe", "report", "enforce", "verify"],

@@ -69,6 +69,14 @@ RunDirOption = Annotated[
 ]
 RackOption = Annotated[str | None, typer.Option("--rack", help="In the first node of this rack.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+# of commands for any cluster; without --bootstrap they use the lab that runs
+BootstrapOption = Annotated[
+    str,
+    typer.Option(envvar="RACKGATE_BOOTSTRAP", help="Bootstrap servers, host:port,host:port.", metavar="ADDR"),
+]
+CommandConfigOption = Annotated[
+    Path | None, typer.Option(help="Properties file of Kafka's clients, as for Kafka's own tools.")
+]
 
 
 def check_programs() -> None:

@@ -21,7 +21,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.exit_status import end_command
 from pyhooks.core.terminal import confirm, plain, reader_may_leave, report_console
 from pyhooks.lab import lab_processes
-from pyhooks.lab.cli import JsonOption, LabOption
+from pyhooks.lab.cli import BootstrapOption, CommandConfigOption, JsonOption, LabOption
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -36,13 +36,6 @@ WIDTH = 100  # columns, where there is no terminal
 LONGEST_S = 7 * 24 * 3600.0
 POLL_S = 5.0
 
-BootstrapOption = Annotated[
-    str,
-    typer.Option(envvar="RACKGATE_BOOTSTRAP", help="Bootstrap servers, host:port,host:port.", metavar="ADDR"),
-]
-CommandConfigOption = Annotated[
-    Path | None, typer.Option(help="Properties file of Kafka's clients, as for Kafka's own tools.")
-]
 AuditFileOption = Annotated[
     Path | None,
     typer.Option(help="Audit file of this host [default: rackgate/audit.jsonl in $XDG_STATE_HOME or ~/.local/state]."),

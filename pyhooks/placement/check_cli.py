@@ -20,7 +20,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.exit_status import end_command
 from pyhooks.core.terminal import plain, reader_may_leave, report_console
 from pyhooks.lab import lab_processes
-from pyhooks.lab.cli import LabOption
+from pyhooks.lab.cli import BootstrapOption, CommandConfigOption, LabOption
 
 if TYPE_CHECKING:
     from pyhooks.placement.check_report import CheckReport
@@ -45,14 +45,8 @@ check_app = typer.Typer()
 
 @check_app.command("check", epilog=EPILOG)
 def check_command(
-    bootstrap: Annotated[
-        str,
-        typer.Option(envvar="RACKGATE_BOOTSTRAP", help="Bootstrap servers, host:port,host:port.", metavar="ADDR"),
-    ] = "",
-    command_config: Annotated[
-        Path | None,
-        typer.Option(help="Properties file of Kafka's Admin client, as for Kafka's own tools."),
-    ] = None,
+    bootstrap: BootstrapOption = "",
+    command_config: CommandConfigOption = None,
     topic: Annotated[
         list[str] | None, typer.Option(help="Only topics of this name, * and ? allowed; can be given more than once.")
     ] = None,

@@ -17,7 +17,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.exit_status import end_command
 from pyhooks.core.terminal import reader_may_leave, report_console
 from pyhooks.lab import lab_processes
-from pyhooks.lab.cli import LabOption
+from pyhooks.lab.cli import BootstrapOption, CommandConfigOption, LabOption
 from pyhooks.placement.check_cli import WIDTH, query_status, select_topics, write_plan
 
 if TYPE_CHECKING:
@@ -34,14 +34,8 @@ preflight_app = typer.Typer()
 
 @preflight_app.command("preflight", epilog=PREFLIGHT_EPILOG)
 def preflight_command(
-    bootstrap: Annotated[
-        str,
-        typer.Option(envvar="RACKGATE_BOOTSTRAP", help="Bootstrap servers, host:port,host:port.", metavar="ADDR"),
-    ] = "",
-    command_config: Annotated[
-        Path | None,
-        typer.Option(help="Properties file of Kafka's Admin client, as for Kafka's own tools."),
-    ] = None,
+    bootstrap: BootstrapOption = "",
+    command_config: CommandConfigOption = None,
     topic: Annotated[
         list[str] | None,
         typer.Option(
