@@ -324,7 +324,7 @@ def _upgrade(operator: Operator) -> None:
     refused = operator.run("Restore", 2)
     assert refused.returncode != 0, "R above 1 at level 0"
     assert f"A value above 1 requires {RACKS_FEATURE} 1" in " ".join((refused.stdout + refused.stderr).split())
-    assert "kafka-features.sh" in operator.check_output("Adopt", 0)
+    assert "rackgate lab kafka features" in operator.check_output("Adopt", 0)
     # there is no terminal to ask
     operator.check_output("Adopt", 1, "--yes")
     assert level(operator.check_output("Roll back", 3), RACKS_FEATURE)[0] == "0", "nothing is enforced yet"
