@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -225,3 +227,15 @@ def put_in_place(finished: Path, target: Path) -> None:
     """Move a finished file or folder to its place in one step; missing folders above it are created."""
     target.parent.mkdir(parents=True, exist_ok=True)
     finished.replace(target)
+
+
+def delete_stale(folder: Path, pattern: str, age_s: float) -> None:
+    """Delete the folders that match ``pattern`` and were last changed more than ``age_s`` seconds ago.
+
+    It is for folders that killed processes left, and that no live process keeps for so long.
+    """
+    for left in folder.glob(pattern):
+        # another process may delete it at the same time
+        with suppress(FileNotFoundError):
+            if time.time() - left.stat().st_mtime > age_s:
+                shutil.rmtree(left, ignore_errors=True)

@@ -15,17 +15,15 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 import zlib
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pyhooks.core import paths, process
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.files import put_in_place
+from pyhooks.core.files import delete_stale, put_in_place
 from pyhooks.lab.topology import Quality
 
 SOURCE = Path(__file__).with_suffix(".c")
@@ -86,20 +84,12 @@ def ensure_program(private: Path = paths.LAB_HOME) -> Path:
             raise
         program = private / program.name
         folder = tempfile.TemporaryDirectory(prefix=".making-", dir=private)
-    _delete_leftovers(Path(folder.name).parent)
+    delete_stale(Path(folder.name).parent, ".making-*", _STALE_S)
     with folder as work:
         made = Path(work) / program.name
         process.run([_compiler(), *FLAGS, "-o", str(made), str(SOURCE)], task="compile the link emulator")
         put_in_place(made, program)
     return program
-
-
-def _delete_leftovers(folder: Path) -> None:
-    """Delete the folders of compilations that were killed; others take seconds."""
-    for left in folder.glob(".making-*"):
-        with suppress(FileNotFoundError):
-            if time.time() - left.stat().st_mtime > _STALE_S:
-                shutil.rmtree(left, ignore_errors=True)
 
 
 def start(netns: str, log: Path) -> subprocess.Popen[bytes]:

@@ -7,7 +7,6 @@ import json
 import math
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.files import put_in_place
+from pyhooks.core.files import delete_stale, put_in_place
 from pyhooks.core.locks import hold_lock
 from pyhooks.patchset import java_helpers, maven, series, source_tree
 from pyhooks.patchset.artifacts import RENEW, ArtifactStore, MavenRepository, sha256
@@ -106,9 +105,7 @@ class Workspace:
         """Create a folder for one test run, which holds no lock, and delete it at the end, and others after a day."""
         base = self.root / "tests"
         base.mkdir(parents=True, exist_ok=True)
-        for old in base.iterdir():
-            if time.time() - old.stat().st_mtime > _STALE_TESTS_S:
-                shutil.rmtree(old, ignore_errors=True)
+        delete_stale(base, "*", _STALE_TESTS_S)
         work = Path(tempfile.mkdtemp(dir=base))
         try:
             yield work

@@ -233,7 +233,7 @@ def test_no_duration_or_deadline_uses_the_wall_clock() -> None:
         "bench/run/run_store.py": "after a reboot, where no other clock is left",
         "ducktape_tests/cli.py": "a seed",
         "pyhooks/verify/reproducibility.py": "what a build sees as the date, which is set",
-        "pyhooks/patchset/workspace.py": "the age of folders that killed tests left",
+        "pyhooks/core/files.py": "the age of folders that killed processes left",
         "pyhooks/lab/lab_processes.py": "written down",
         "pyhooks/evidence/runs.py": "the date of an artifact",
         "pyhooks/watch/terminal_capture.py": "the date of a recording",
