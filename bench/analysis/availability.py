@@ -24,6 +24,8 @@ from pyhooks.history.outcomes import TOO_FEW, TOO_FEW_AFTER_APPEND
 NS = 1_000_000_000
 # Time after a rack has rejoined the ISR in which its followers catch up, in seconds.
 CATCH_UP_S = 5.0
+# Attempts sent within this time before a fault may wait for the rack, in seconds.
+BEFORE_FAULT_S = 0.5
 Behaviour = Literal["went on", "was refused", "went on unprotected", "unknown"]
 WENT_ON: Behaviour = "went on"
 REFUSED: Behaviour = "was refused"
@@ -186,6 +188,7 @@ def summarise(
     frame = raw.where("phase = 'outage'")
     had = {arm.topic: in_isr_until(observed[arm.topic], fault, plan.rack) for arm in arms}
     counts = _counts(spark, frame, fault, windows, had)
+    attempts = {arm.topic: probe_attempts(events, arm.topic) for arm in arms}
     series = _series(frame, start_ns)
     silences = _silences(frame)
     return {
@@ -201,8 +204,8 @@ def summarise(
         "accepting_share": plan.accepting_share,
         "topics": [
             _topic(arm, fault, windows[arm.topic], observed[arm.topic], plan, start_ns)
-            | {"probe": _probe(probe_attempts(events, arm.topic), fault, windows[arm.topic], had[arm.topic], start_ns)}
-            | {"catch_up": catch_up(probe_attempts(events, arm.topic), fault, observed[arm.topic], plan)}
+            | {"probe": _probe(attempts[arm.topic], fault, windows[arm.topic], had[arm.topic], start_ns)}
+            | {"catch_up": catch_up(attempts[arm.topic], fault, observed[arm.topic], plan)}
             | counts.get(arm.topic, {})
             | {"series": series.get(arm.topic, []), "longest_silence_s": silences.get(arm.topic)}
             for arm in arms
@@ -319,7 +322,7 @@ def catch_up(
         return None
     rejoined_ns = max(refused) if refused else back[0]
     periods = {
-        "before": (0, fault.inject_ns - round(CATCH_UP_S * NS / 10)),
+        "before": (0, fault.inject_ns - round(BEFORE_FAULT_S * NS)),
         "after": (rejoined_ns + 1, rejoined_ns + round(CATCH_UP_S * NS)),
     }
     figures: dict[str, dict[str, float]] = {}
