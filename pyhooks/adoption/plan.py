@@ -238,16 +238,21 @@ def difference_texts(differences: Iterable[BrokerDifference]) -> tuple[str, ...]
     return tuple(f"broker {one.broker}: {one.text}" if one.broker >= 0 else one.text for one in differences)
 
 
-def _changed_state(changes: Sequence[Change], facts: PreflightFacts) -> tuple[StepState, tuple[str, ...]]:
-    """Return ``done`` if every broker reports all changes, and what brokers report instead."""
-    found = [one for change in changes for one in change.differences(facts)]
-    if not found:
-        return "done", ()
-    return ("pending" if any(one.known for one in found) else "unknown"), difference_texts(found)
-
-
-def _left(changes: Sequence[Change], facts: PreflightFacts) -> tuple[Change, ...]:
-    return tuple(change for change in changes if any(one.known for one in change.differences(facts)))
+def _changing_step(
+    step: AdoptionStep, done_text: str, settings: Sequence[Change], facts: PreflightFacts, context: AdoptionContext
+) -> AdoptionStep:
+    """Return a step that makes changes: done if every broker reports them all, else with those that are left."""
+    differences = [one for change in settings for one in change.differences(facts)]
+    left = tuple(change for change in settings if any(one.known for one in change.differences(facts)))
+    if not differences:
+        return replace(step, state="done", text=done_text)
+    return replace(
+        step,
+        state="pending" if left else "unknown",
+        changes=left,
+        commands=tuple(change.command(context.commands) for change in left),
+        findings=difference_texts(differences),
+    )
 
 
 def _preflight(facts: PreflightFacts, context: AdoptionContext, *, enforced: bool) -> AdoptionStep:
@@ -283,17 +288,8 @@ def _observe(facts: PreflightFacts, context: AdoptionContext, *, enforced: bool)
         for topic in context.goal.concerned(facts.cluster)
         if TopicSetting(topic.name, MIN_INSYNC_RACKS, racks).differences(facts)
     ]
-    state, texts = _changed_state(settings, facts)
-    changes = _left(settings, facts)
-    return AdoptionStep(
-        "observe",
-        state,
-        does,
-        why,
-        "every broker observes" if state == "done" else "",
-        changes,
-        tuple(change.command(context.commands) for change in changes),
-        texts,
+    return _changing_step(
+        AdoptionStep("observe", "pending", does, why), "every broker observes", settings, facts, context
     )
 
 
@@ -365,17 +361,8 @@ def _enforce(facts: PreflightFacts, context: AdoptionContext) -> AdoptionStep:
     off = tuple(name for name in (ELR_FEATURE, RACKS_FEATURE) if _level_differs(name, facts))
     settings: list[Change] = [FeatureUpgrade(off)] if off else []
     settings += [TopicSetting(topic.name, MIN_INSYNC_RACKS, racks) for topic in context.goal.concerned(facts.cluster)]
-    state, texts = _changed_state(settings, facts)
-    changes = _left(settings, facts)
-    return AdoptionStep(
-        "enforce",
-        state,
-        does,
-        why,
-        "every broker requires it" if state == "done" else "",
-        changes,
-        tuple(change.command(context.commands) for change in changes),
-        texts,
+    return _changing_step(
+        AdoptionStep("enforce", "pending", does, why), "every broker requires it", settings, facts, context
     )
 
 
