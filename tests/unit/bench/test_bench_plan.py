@@ -70,7 +70,7 @@ def test_the_question_plan_has_the_required_arms_and_cell(tmp_path: Path) -> Non
     ]
     assert (cell.judged, cell.refusing) == ((0.5,), frozenset())
     latency = cell.scenario.latency
-    assert (latency.blocks, latency.min_blocks, latency.pieces, latency.piece_s) == (10, 10, 3, 0.5)
+    assert (latency.blocks, latency.min_blocks, latency.pieces, latency.piece_s) == (10, 10, 3, 0.6)
     question = cell.question
     assert question is not None
     assert (question.arm, question.round_trips) == ("B", (1, 2))
