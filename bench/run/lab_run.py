@@ -52,7 +52,7 @@ PROBE_START_S, PROBE_GRACE_S = 60.0, 20.0
 START, OUTAGE_STEP = "start: Spark, idle round trips", "outage: a rack is killed and healed"
 ANALYSE, REPORT = "analysis of all cells", "report"
 # Estimates in seconds: start of a load, a lab, and Spark with round trips; analysis, fixed part and per cell; report.
-START_OF_LOAD_S, LAB_S, START_S, ANALYSE_S, EACH_CELL_S, REPORT_S = 2.0, 22.0, 14.0, 15.0, 2.5, 8.0
+START_OF_LOAD_S, LAB_S, START_S, ANALYSE_S, EACH_CELL_S, REPORT_S = 2.0, 22.0, 10.0, 12.0, 2.5, 8.0
 
 Place = tuple[str, str]
 
