@@ -46,7 +46,33 @@ class Alert:
         }
 
 
+# The first six fire in this order when a rack is lost, those without a time in the same moment.
 ALERTS: tuple[Alert, ...] = (
+    Alert(
+        "KafkaRackCheckFailures",
+        "page",
+        f"sum(increase(kafka_server_replicamanager_rackcheckfailure_total[1m])) > 0 and sum({_UNDER}) > 0",
+        "",
+        "Producers are refused because of missing racks: {{ $value | humanize }} refusals in a minute, with retries",
+        "Find the topics on the dashboard (refusals by topic). The runbook, Assess, tells when to wait, to move a "
+        "replica or to lower R.",
+    ),
+    Alert(
+        "KafkaFencedBrokers",
+        "ticket",
+        f"{_FENCED} > 0",
+        "",
+        "{{ $value }} brokers are fenced",
+        "Find them with rackgate check or by their state on the dashboard, and start them.",
+    ),
+    Alert(
+        "KafkaRackUnavailable",
+        "page",
+        f"(sum by (rack) (up{{{_BROKERS}}}) == 0) and on () ({_FENCED} > 0)",
+        "",
+        "Rack {{ $labels.rack }}: no broker responds, and brokers are fenced",
+        "Decide by the runbook, Assess: wait, move replicas, or lower R.",
+    ),
     Alert(
         "KafkaUnderMinRackIsr",
         "page",
@@ -57,21 +83,20 @@ ALERTS: tuple[Alert, ...] = (
         "Then the runbook, Assess.",
     ),
     Alert(
+        "KafkaNotScraped",
+        "ticket",
+        f'up{{job="{JOB}"}} == 0',
+        "5m",
+        "{{ $labels.instance }} is not scraped, so its metrics are unknown",
+        "Check whether the process runs and its exporter's port is reachable.",
+    ),
+    Alert(
         "KafkaAtMinRackIsr",
         "ticket",
         f"{AT_OR_UNDER} > quantile_over_time(0.5, {AT_OR_UNDER}[1d])",
         "5m",
         "{{ $value }} partitions are at or under min.insync.racks, more than usual; the loss of a rack stops them",
         "List them with kafka-topics.sh --describe --at-min-rack-isr-partitions; bring the missing replicas back.",
-    ),
-    Alert(
-        "KafkaRackCheckFailures",
-        "page",
-        f"sum(increase(kafka_server_replicamanager_rackcheckfailure_total[1m])) > 0 and sum({_UNDER}) > 0",
-        "",
-        "Producers are refused because of missing racks: {{ $value | humanize }} refusals in a minute, with retries",
-        "Find the topics on the dashboard (refusals by topic). The runbook, Assess, tells when to wait, to move a "
-        "replica or to lower R.",
     ),
     Alert(
         "KafkaUnderMinIsr",
@@ -129,30 +154,6 @@ ALERTS: tuple[Alert, ...] = (
         "",
         "{{ $labels.instance }}: min.insync.racks of its properties is higher than the cluster's and is ignored",
         "Set min.insync.racks on topics or as the default of the cluster, and remove it from the properties.",
-    ),
-    Alert(
-        "KafkaFencedBrokers",
-        "ticket",
-        f"{_FENCED} > 0",
-        "",
-        "{{ $value }} brokers are fenced",
-        "Find them with rackgate check or by their state on the dashboard, and start them.",
-    ),
-    Alert(
-        "KafkaRackUnavailable",
-        "page",
-        f"(sum by (rack) (up{{{_BROKERS}}}) == 0) and on () ({_FENCED} > 0)",
-        "",
-        "Rack {{ $labels.rack }}: no broker responds, and brokers are fenced",
-        "Decide by the runbook, Assess: wait, move replicas, or lower R.",
-    ),
-    Alert(
-        "KafkaNotScraped",
-        "ticket",
-        f'up{{job="{JOB}"}} == 0',
-        "5m",
-        "{{ $labels.instance }} is not scraped, so its metrics are unknown",
-        "Check whether the process runs and its exporter's port is reachable.",
     ),
     Alert(
         "KafkaRackMetricsMissing",
