@@ -84,9 +84,9 @@ def sample_usage(proc: Path = PROC) -> list[UsageSample]:
         total[0] += 1
         total[1] += (int(fields[11]) + int(fields[12])) / TICKS_PER_S
         total[2] += pages * PAGE_BYTES / 2**20
-    found = [UsageSample(now, kind, int(n), cpu_s, rss_mb) for kind, (n, cpu_s, rss_mb) in sorted(sums.items())]
-    found += [UsageSample(now, UNKNOWN, unread, None, None)] if unread else []
-    return [*found, UsageSample(now, "machine", 0, busy_s(None, proc), 0.0)]
+    samples = [UsageSample(now, kind, int(n), cpu_s, rss_mb) for kind, (n, cpu_s, rss_mb) in sorted(sums.items())]
+    samples += [UsageSample(now, UNKNOWN, unread, None, None)] if unread else []
+    return [*samples, UsageSample(now, "machine", 0, busy_s(None, proc), 0.0)]
 
 
 class UsageSampler:

@@ -30,7 +30,7 @@ CODE = (
     "pyhooks/**/*.properties",
 )
 # Limits of a message: differences that are named, and characters of each value.
-MOST_NAMED, MOST_CHARACTERS = 4, 40
+MAX_NAMED, MAX_CHARACTERS = 4, 40
 ABSENT = "nothing"
 STATE_VARIABLE = "XDG_STATE_HOME"
 ADVICE = f"set {STATE_VARIABLE} to a folder that only you can write"
@@ -136,7 +136,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
 
 
 def _difference(before: Any, after: Any) -> str:
-    ids = [found[1] for value in (before, after) if (found := _HIDDEN.fullmatch(str(value)))]
+    ids = [match[1] for value in (before, after) if (match := _HIDDEN.fullmatch(str(value)))]
     if len(ids) < 2:
         return f"{_short(before)}, now {_short(after)}"
     if ids[0] == ids[1]:
@@ -146,8 +146,8 @@ def _difference(before: Any, after: Any) -> str:
 
 def differences_text(texts: list[str]) -> str:
     """Return differences in one line."""
-    more = f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
-    return "; ".join(texts[:MOST_NAMED]) + more
+    more = f" and {len(texts) - MAX_NAMED} more" if len(texts) > MAX_NAMED else ""
+    return "; ".join(texts[:MAX_NAMED]) + more
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -165,4 +165,4 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def _short(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    return text if len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 1] + "\N{HORIZONTAL ELLIPSIS}"

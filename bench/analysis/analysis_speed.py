@@ -33,7 +33,7 @@ SEED = 1290
 MEDIAN_MS, SIGMA, PAUSED, PAUSE_MS = 3.0, 0.4, 0.02, 20.0
 WARM_UP = 200_000
 # Targets for ``SIZES``.
-MOST_S, MOST_GIB, MOST_GROWTH = 90.0, 4.0, 11.0
+MAX_S, MAX_GIB, MAX_GROWTH = 90.0, 4.0, 11.0
 
 
 def synthetic_cells(blocks: int = BLOCKS) -> tuple[BenchCell, ...]:
@@ -151,12 +151,12 @@ def targets_of(result: dict[str, Any]) -> list[Target]:
     first, last, busiest = rows[0], rows[-1], max(row["others_cpus"] for row in rows)
     name = f"analysis of {SIZES[-1]:,} observations"
     return [
-        Target(name, MOST_S, "s", last["analysed_s"], last["others_cpus"]),
+        Target(name, MAX_S, "s", last["analysed_s"], last["others_cpus"]),
         # work of other processes does not increase it
-        Target(f"greatest memory in the {name}", MOST_GIB, "GiB", last["peak_gib_so_far"], 0.0),
+        Target(f"greatest memory in the {name}", MAX_GIB, "GiB", last["peak_gib_so_far"], 0.0),
         Target(
             f"time of {SIZES[-1]:,} over that of {SIZES[0]:,}",
-            MOST_GROWTH,
+            MAX_GROWTH,
             "times",
             growth(result),
             busiest,
@@ -168,6 +168,6 @@ def targets_of(result: dict[str, Any]) -> list[Target]:
 def _flattered(first: dict[str, Any], last: dict[str, Any]) -> str:
     """Return why a growth below the target proves nothing: the smallest size might be faster without other work."""
     undisturbed_s = first["analysed_s"] * max(0.0, 1.0 - first["others_cpus"])
-    if last["analysed_s"] / first["analysed_s"] > MOST_GROWTH or last["analysed_s"] <= MOST_GROWTH * undisturbed_s:
+    if last["analysed_s"] / first["analysed_s"] > MAX_GROWTH or last["analysed_s"] <= MAX_GROWTH * undisturbed_s:
         return ""
     return f"other processes used {first['others_cpus']:.2f} CPUs during the smaller size, so the growth may be larger"

@@ -64,8 +64,8 @@ def is_proved(fault: RecordedFault | None) -> bool:
 
 def isr_observations(events: Iterable[Event], arms: Iterable[BenchArm]) -> dict[str, Sequence[RecordedPartition]]:
     """Return all observations of the only partition of each arm's topic, by topic, in the order of time."""
-    found = observations(events)
-    return {arm.topic: found.get(PartitionName(arm.topic, 0), []) for arm in arms}
+    by_partition = observations(events)
+    return {arm.topic: by_partition.get(PartitionName(arm.topic, 0), []) for arm in arms}
 
 
 def settled_outage(
@@ -360,7 +360,7 @@ def _counts(
     late = acked & (F.col("done_ns") >= heal_ns) & F.lit(heal_ns > 0)
     unavailable = acked & (F.col("done_ns") >= proved_ns) & (F.col("done_ns") < heal_ns)
     without = without_rack(F.col("sent_ns"), F.col("done_ns"), fault, F.col("had_ns"))
-    found = (
+    counts = (
         frame.where("measured")
         .join(F.broadcast(settled), "topic", "left")
         .withColumn("held_ms", F.when(in_fault, F.col("latency_us") / 1000))
@@ -380,7 +380,7 @@ def _counts(
         )
     )
     summary: dict[str, dict[str, Any]] = {}
-    for row in found.collect():
+    for row in counts.collect():
         numbers = row.asDict()
         held, first_ack_ns = numbers.pop("held"), numbers.pop("first_ack_ns")
         summary[numbers.pop("topic")] = numbers | {

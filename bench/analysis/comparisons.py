@@ -12,7 +12,7 @@ import numpy as np
 from bench.analysis import inference
 from bench.analysis.inference import BlockCounts, Decision, Effect, VerdictReason
 from bench.analysis.quantiles import BinCounts, align_counts, pool_counts
-from bench.plan.scenario import MOST_CELLS, BenchArm, BenchCell, LatencyPlan, Role
+from bench.plan.scenario import MAX_CELLS, BenchArm, BenchCell, LatencyPlan, Role
 from bench.plan.verdict_rules import FEWEST_BLOCKS, SignificanceLevels, VerdictRules
 from pyhooks.core import statistics
 from pyhooks.core.statistics import Floats, RatioVerdict
@@ -54,10 +54,10 @@ class CellMeasurements:
     def quantiles_ms(self, arms: Sequence[str], quantile: float) -> Floats | None:
         """Return a quantile of each arm in each block, shape (arms, blocks); None if a block lacks one of the arms."""
         name, blocks = f"{quantile_name(quantile)}_ms", range(self.cell.scenario.latency.blocks)
-        found = {(row["arm"], row["block"]): row[name] for row in self.rounds}
-        if not all((arm, block) in found for arm in arms for block in blocks):
+        value_of = {(row["arm"], row["block"]): row[name] for row in self.rounds}
+        if not all((arm, block) in value_of for arm in arms for block in blocks):
             return None
-        return np.array([[found[arm, block] for block in blocks] for arm in arms])
+        return np.array([[value_of[arm, block] for block in blocks] for arm in arms])
 
     def block_counts(self, arms: Sequence[str]) -> BlockCounts:
         """Return the counts of these arms together in each block."""
@@ -140,8 +140,8 @@ def rules_of(cells: Sequence[BenchCell]) -> VerdictRules:
     Raises:
         ValueError: there are no cells, too many cells, or cells with different rules.
     """
-    if not 0 < len(cells) <= MOST_CELLS:
-        raise ValueError(f"a run has 1 to {MOST_CELLS} cells with verdicts, not {len(cells)}")
+    if not 0 < len(cells) <= MAX_CELLS:
+        raise ValueError(f"a run has 1 to {MAX_CELLS} cells with verdicts, not {len(cells)}")
     rules = {cell.scenario.latency.rules for cell in cells}
     if len(rules) > 1:
         raise ValueError("all cells of a run must have the same rules")
@@ -288,7 +288,9 @@ def _power_figures(
         return {"detectable_ratio": None, "provable_band": None, "block_spread": None, "blocks_needed": None}
     ratio = effect.log_ratio
     edges = [(effect.ratios, math.log1p(band)), (effect.differences, margin_ms)]
-    needed = [inference.blocks_needed(one, edge, tails, power) for estimates, edge in edges for one in estimates]
+    needed = [
+        inference.blocks_needed(estimate, edge, tails, power) for estimates, edge in edges for estimate in estimates
+    ]
     return {
         "detectable_ratio": None if hidden else inference.detectable_ratio(ratio, tails, power),
         "provable_band": math.expm1(inference.provable_edge(ratio, tails, power)),

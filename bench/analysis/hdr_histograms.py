@@ -37,5 +37,5 @@ def decode(text: str) -> BinCounts:
     # the values of a bucket end before the next whole microsecond
     middles_us = np.array([(low + histogram.get_highest_equivalent_value(low) + 1) / 2 for low in lowest])
     bins = np.floor(np.log(np.maximum(middles_us, 1.0)) * statistics.BINS_PER_E).astype(np.int64)
-    found, at = np.unique(bins, return_inverse=True)
-    return BinCounts(found, np.bincount(at, weights=counts[used]).astype(np.int64))
+    distinct, at = np.unique(bins, return_inverse=True)
+    return BinCounts(distinct, np.bincount(at, weights=counts[used]).astype(np.int64))

@@ -69,7 +69,7 @@ VerdictReason = Literal[
     "not judged",
 ]
 # No plan is long enough for more.
-MOST_BLOCKS = 1_000_000
+MAX_BLOCKS = 1_000_000
 # In place of an error of 0, which equal blocks have.
 _TINY = 1e-300
 
@@ -133,13 +133,13 @@ class Effect:
 
     def interval(self, tail: float) -> Interval:
         """Return the interval of the ratio that leaves out ``tail`` at each end."""
-        one = self.log_ratio.interval(tail)
-        return Interval(math.exp(one.low), math.exp(one.point), math.exp(one.high))
+        log_interval = self.log_ratio.interval(tail)
+        return Interval(math.exp(log_interval.low), math.exp(log_interval.point), math.exp(log_interval.high))
 
     def against_different(self, band: float, margin_ms: float) -> float:
         """Return the p-value of "the ratio is outside 1/(1+band) .. 1+band, or the difference beyond the margin"."""
         edges = [(self.ratios, math.log1p(band)), (self.differences, margin_ms)]
-        return max(one.against_outside(edge) for estimates, edge in edges for one in estimates)
+        return max(estimate.against_outside(edge) for estimates, edge in edges for estimate in estimates)
 
     def against_equal(self) -> float:
         """Return the smaller of the p-values of "not slower" and "not faster"."""
@@ -329,7 +329,7 @@ def blocks_needed(estimate: Estimate, edge: float, tails: SignificanceLevels, po
     spread = estimate.error * math.sqrt(estimate.blocks)
 
     def enough(blocks: int) -> bool:
-        one = Estimate(0.0, spread / math.sqrt(blocks), blocks, estimate.trim)
-        return provable_edge(one, tails, power) <= edge
+        imagined = Estimate(0.0, spread / math.sqrt(blocks), blocks, estimate.trim)
+        return provable_edge(imagined, tails, power) <= edge
 
-    return FEWEST_BLOCKS + bisect.bisect_left(range(FEWEST_BLOCKS, MOST_BLOCKS), True, key=enough)
+    return FEWEST_BLOCKS + bisect.bisect_left(range(FEWEST_BLOCKS, MAX_BLOCKS), True, key=enough)

@@ -227,10 +227,10 @@ def _quantiles(
     if len(keys) > len(ARM):
         queries += [(key, QuantileQuery((key,), bins, q)) for key, bins in groups.items() for q in COMPARED]
     values = exact_quantiles(frame, value, keys, [query for _, query in queries])
-    found: dict[Key, dict[float, float]] = {}
+    quantiles_ms: dict[Key, dict[float, float]] = {}
     for (key, query), number in zip(queries, values, strict=True):
-        found.setdefault(key, {})[query.quantile] = number / NS_PER_MS
-    return found
+        quantiles_ms.setdefault(key, {})[query.quantile] = number / NS_PER_MS
+    return quantiles_ms
 
 
 def _late_shares(acked: DataFrame, quantiles: Mapping[Key, Mapping[float, float]]) -> dict[Key, dict[str, float]]:
@@ -257,9 +257,9 @@ def _late_shares(acked: DataFrame, quantiles: Mapping[Key, Mapping[float, float]
         for name in names
     ]
     timed = acked.where("client_ns >= 0").join(limits, list(ARM))
-    found = {(row["cell"], row["arm"]): row for row in timed.groupBy(*ARM).agg(*late).collect()}
+    late_rows = {(row["cell"], row["arm"]): row for row in timed.groupBy(*ARM).agg(*late).collect()}
     return {
-        arm: {name: 1.0 if arm not in found else max(0.0, found[arm][f"late_{name}"] or 0.0) for name in names}
+        arm: {name: 1.0 if arm not in late_rows else max(0.0, late_rows[arm][f"late_{name}"] or 0.0) for name in names}
         for arm in arms
     }
 

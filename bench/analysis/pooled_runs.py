@@ -57,10 +57,10 @@ def stored_runs(out: Path) -> list[dict[str, Any]]:
 def _lines(file: Path) -> list[str]:
     if not os.path.lexists(file):
         return []
-    *found, rest = files.read_text(file, ADVICE).split("\n")
+    *lines, rest = files.read_text(file, ADVICE).split("\n")
     if rest:
         raise RackgateError(f"{file}: its last line is incomplete; {ADVICE}")
-    return found
+    return lines
 
 
 def check_plan(out: Path, plan: Mapping[str, Any]) -> None:
@@ -109,7 +109,7 @@ def append_run(
         "schema": SCHEMA_VERSION,
         **{name: run[name] for name in ("run_id", "started", "conditions")},
         "command": command,
-        "cells": [_cell_line(one, numbers) for one, numbers in zip(measured, cells, strict=True)],
+        "cells": [_cell_line(cell, numbers) for cell, numbers in zip(measured, cells, strict=True)],
     }
     # in one step with the earlier lines, so that a killed run leaves no incomplete line
     every_line = [*_lines(out / RUNS), json.dumps(line, allow_nan=False)]
@@ -173,8 +173,8 @@ def pool_runs(out: Path, run_id: str) -> dict[str, Any] | None:
 
 
 def _run(run: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: run[name] for name in ("run_id", "started", "command")}
-    return found | {"differences": run_conditions.differences(run["conditions"], own["conditions"])}
+    origin = {name: run[name] for name in ("run_id", "started", "command")}
+    return origin | {"differences": run_conditions.differences(run["conditions"], own["conditions"])}
 
 
 def _stored_cell(run: Mapping[str, Any], cell_id: str) -> Mapping[str, Any]:
@@ -208,15 +208,15 @@ def _pooled(cell: BenchCell, runs: Sequence[Mapping[str, Any]]) -> CellMeasureme
     return CellMeasurements(dataclasses.replace(cell, scenario=scenario), rounds, summary, counts)
 
 
-def _sum_arms(one: Mapping[str, Any] | None, other: Mapping[str, Any]) -> dict[str, Any]:
+def _sum_arms(total: Mapping[str, Any] | None, other: Mapping[str, Any]) -> dict[str, Any]:
     """Return the outcomes of an arm in two runs; of the shares of the pacer's lateness the larger ones."""
-    if one is None:
+    if total is None:
         return dict(other)
-    shares = [arm["late_share"] for arm in (one, other) if arm["late_share"]]
+    shares = [arm["late_share"] for arm in (total, other) if arm["late_share"]]
     return {
-        "arm": one["arm"],
-        **{name: one[name] + other[name] for name in ("intended", "acked")},
-        "refused": one["refused"] or other["refused"],
+        "arm": total["arm"],
+        **{name: total[name] + other[name] for name in ("intended", "acked")},
+        "refused": total["refused"] or other["refused"],
         "late_share": {name: max(share[name] for share in shares) for name in shares[0]} if shares else None,
     }
 

@@ -90,8 +90,8 @@ def _missing(row: Mapping[str, Any], positive: Mapping[str, Any] | None) -> str:
     if row["ratio"] is None or row["reason"] in NO_DATA:
         return f"there is no ratio to compare ({row['reason']})"
     if positive is None or positive["verdict"] != "faster":
-        found = "missing" if positive is None else positive["verdict"]
-        return f"the positive control is {found}, so the cell would not show a difference"
+        verdict = "missing" if positive is None else positive["verdict"]
+        return f"the positive control is {verdict}, so the cell would not show a difference"
     return ""
 
 

@@ -102,22 +102,22 @@ def exact_quantiles(frame: DataFrame, value: str, keys: Sequence[str], queries: 
     if not queries:
         return []
     values = _values_in(frame, value, keys, _bins(queries))
-    found = []
+    quantiles = []
     for query in queries:
         low, high, share = ranks(query.quantile, query.counts.total)
         lower, upper = (_at_rank(values, query, rank) for rank in (low, high))
-        found.append(lower + (upper - lower) * share)
-    return found
+        quantiles.append(lower + (upper - lower) * share)
+    return quantiles
 
 
 def _bins(queries: Sequence[QuantileQuery]) -> list[Key]:
     """Return the bins to read, each as its group's key and the bin."""
-    found: set[Key] = set()
+    bins: set[Key] = set()
     for query in queries:
         for rank in ranks(query.quantile, query.counts.total)[:2]:
             bin_, _ = query.counts.place(rank)
-            found |= {(*group, bin_) for group in query.groups}
-    return sorted(found)
+            bins |= {(*group, bin_) for group in query.groups}
+    return sorted(bins)
 
 
 def _values_in(frame: DataFrame, value: str, keys: Sequence[str], bins: list[Key]) -> dict[Key, tuple[Ints, Ints]]:

@@ -95,10 +95,10 @@ def check_records(raw: DataFrame, log: DataFrame, run_id: str) -> dict[str, Any]
     )
     disordered = _out_of_order(ours.join(sent.select("topic", "key", "task"), ["topic", "key"], "left"))
     topics = _per_topic(judged, disordered, log, ours)
-    found = {kind: judged.where(kind) for kind in KINDS if kind != "out_of_order"} | {"out_of_order": disordered}
+    of_kind = {kind: judged.where(kind) for kind in KINDS if kind != "out_of_order"} | {"out_of_order": disordered}
     result = {
         "run_id": run_id,
-        "kinds": {kind: _kind(found[kind], sum(row[kind] for row in topics)) for kind in KINDS},
+        "kinds": {kind: _kind(of_kind[kind], sum(row[kind] for row in topics)) for kind in KINDS},
         "topics": topics,
         "acked": sum(row["acked"] for row in topics),
         "read": sum(row["read"] for row in topics),

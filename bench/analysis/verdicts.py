@@ -63,24 +63,24 @@ def probability_text(probability: float) -> str:
 
 def question_verdict(numbers: Mapping[str, Any]) -> dict[str, str]:
     """Return the answer to a cell's question, with the predicted and the measured ratio."""
-    found = numbers["answer"]
+    answer = numbers["answer"]
     arms = {arm["arm"]: arm for arm in numbers["arms"]}
-    pair = f"{_label(arms, found['arm'])} over {_label(arms, found['against'])}"
+    pair = f"{_label(arms, answer['arm'])} over {_label(arms, answer['against'])}"
     predictions = [
         f"{hypothesis['label']}: {ratio_text(hypothesis['ratio'][0])} to {ratio_text(hypothesis['ratio'][1])}"
-        for hypothesis in found["hypotheses"]
+        for hypothesis in answer["hypotheses"]
     ]
     text = f"Predicted ratio of the medians, {pair}: {'; '.join(predictions)}. "
-    text += f"Measured: {interval_text(found['ratio'])}." if found["ratio"] else "Nothing was measured."
+    text += f"Measured: {interval_text(answer['ratio'])}." if answer["ratio"] else "Nothing was measured."
     # results of earlier versions have no power
-    if found.get("power") is not None:
+    if answer.get("power") is not None:
         text += (
-            f" Blocks of this noise reject the false prediction with probability {probability_text(found['power'])}."
+            f" Blocks of this noise reject the false prediction with probability {probability_text(answer['power'])}."
         )
-    if found["answer"] is None:
-        return sentence("question", "undecided", found["question"], f"Undecided: {found['missing']}. {text}")
-    label = next(hypothesis["label"] for hypothesis in found["hypotheses"] if hypothesis["id"] == found["answer"])
-    return sentence("question", "answered", found["question"], f"A leader {label}. {text}")
+    if answer["answer"] is None:
+        return sentence("question", "undecided", answer["question"], f"Undecided: {answer['missing']}. {text}")
+    label = next(hypothesis["label"] for hypothesis in answer["hypotheses"] if hypothesis["id"] == answer["answer"])
+    return sentence("question", "answered", answer["question"], f"A leader {label}. {text}")
 
 
 def _label(arms: Mapping[str, Mapping[str, Any]], arm: str) -> str:
@@ -138,10 +138,10 @@ def _positive_failure(positive: Mapping[str, Any] | None, arms: Mapping[str, Map
     """Return why a cell does not show that it would show a difference."""
     if positive is None or positive["ratio"] is None:
         return "there is no positive control, so the cell might not show a difference"
-    found = "not shown to be faster" if positive["verdict"] == "undecided" else positive["verdict"]
+    outcome = "not shown to be faster" if positive["verdict"] == "undecided" else positive["verdict"]
     return (
-        f"the positive control, {_label(arms, positive['arm'])}, is {found}, ratio {interval_text(positive['ratio'])},"
-        " so the cell might not show a difference"
+        f"the positive control, {_label(arms, positive['arm'])}, is {outcome}, ratio"
+        f" {interval_text(positive['ratio'])}, so the cell might not show a difference"
     )
 
 

@@ -39,7 +39,7 @@ def _contents(result: Mapping[str, Any], out: Path) -> dict[Path, str | bytes]:
 
 def timelines(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the contents of a figure for each state, by its name: the first outage with a proved fault, if any."""
-    found: dict[str, dict[str, Any]] = {}
+    pictures: dict[str, dict[str, Any]] = {}
     labs = {lab["name"]: lab for lab in result["labs"]}
     for number, state in enumerate(result["states"], 1):
         for outage in labs[state["lab"]]["outages"]:
@@ -51,9 +51,9 @@ def timelines(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             acks_s = [point["s"] + 1 for topic in topics for point in topic["series"] if point["acked"]]
             length_s = max([numbers["length_s"], *acks_s])
             shown = {**numbers, "topics": topics, "length_s": length_s, "number": outage["number"]}
-            found[f"timeline-{number}"] = {"cells": [], "outage": shown}
+            pictures[f"timeline-{number}"] = {"cells": [], "outage": shown}
             break
-    return found
+    return pictures
 
 
 def html(result: Mapping[str, Any], inline: Mapping[str, Mapping[str, Markup]]) -> str:

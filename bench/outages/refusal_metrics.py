@@ -53,9 +53,9 @@ def first_refusal(
         ``counted``: number of refusals until the end; ``answers``: number of responses under the fault, without which
         nothing is known.
     """
-    found: dict[str, Any] = {"after_s": None, "at_most_early_s": None, "counted": 0, "answers": 0}
+    refusal: dict[str, Any] = {"after_s": None, "at_most_early_s": None, "counted": 0, "answers": 0}
     if fault is None or fault.heal_ns is None:
-        return found
+        return refusal
     by_broker: dict[int, list[tuple[int, float]]] = {}
     for event, response in MetricsDetails.each(events):
         if response.broker not in unavailable:
@@ -63,24 +63,24 @@ def first_refusal(
             # a metric appears with the first refusal that it counts
             by_broker.setdefault(response.broker, []).append((event.mono_ns, own.get(REFUSED) or 0))
     for responses in by_broker.values():
-        _add_broker(sorted(responses), fault.inject_ns, fault.heal_ns, until_ns, found)
-    return found
+        _add_broker(sorted(responses), fault.inject_ns, fault.heal_ns, until_ns, refusal)
+    return refusal
 
 
 def _add_broker(
-    responses: Sequence[tuple[int, float]], inject_ns: int, heal_ns: int, until_ns: int, found: dict[str, Any]
+    responses: Sequence[tuple[int, float]], inject_ns: int, heal_ns: int, until_ns: int, refusal: dict[str, Any]
 ) -> None:
     before = [response for response in responses if response[0] <= inject_ns]
     if not before:
         return
     last_ns, base = before[-1]
     after = [response for response in responses if inject_ns < response[0] <= until_ns]
-    found["answers"] += sum(at_ns < heal_ns for at_ns, _ in after)
-    found["counted"] += int(max((count for _, count in after), default=base) - base)
+    refusal["answers"] += sum(at_ns < heal_ns for at_ns, _ in after)
+    refusal["counted"] += int(max((count for _, count in after), default=base) - base)
     for at_ns, count in after:
         if count > base:
             after_s = (at_ns - inject_ns) / NS
-            if found["after_s"] is None or after_s < found["after_s"]:
-                found["after_s"], found["at_most_early_s"] = after_s, (at_ns - max(last_ns, inject_ns)) / NS
+            if refusal["after_s"] is None or after_s < refusal["after_s"]:
+                refusal["after_s"], refusal["at_most_early_s"] = after_s, (at_ns - max(last_ns, inject_ns)) / NS
             return
         last_ns = at_ns

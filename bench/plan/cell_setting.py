@@ -11,7 +11,7 @@ from pyhooks.core.toml_config import Table
 
 LOADS_PERCENT = (20, 50, 80)
 # Rate that one task sends on one core (``rackgate bench pacer``), in records/s; and a bound on topic creation.
-MOST_PER_TASK, MOST_PARTITIONS = 20_000, 1000
+MAX_PER_TASK, MAX_PARTITIONS = 20_000, 1000
 SIZES_BYTES = (100, 1000, 10_000)
 LINGERS_MS = (0, 5)
 ClientKind = Literal["confluent", "java"]
@@ -68,10 +68,10 @@ class CellSetting:
 
     def as_json(self) -> dict[str, Any]:
         """Return the setting as plain JSON; without ``partitions`` if there is one, as in earlier results."""
-        found = asdict(self)
+        fields = asdict(self)
         if self.partitions == 1:
-            del found["partitions"]
-        return found
+            del fields["partitions"]
+        return fields
 
 
 def read_setting(table: Table) -> CellSetting:
@@ -87,7 +87,7 @@ def read_setting(table: Table) -> CellSetting:
         state=table.choice("state", tuple(STATES)),
         link=table.choice("link", tuple(LINKS)),
         load_percent=table.choice("load_percent", LOADS_PERCENT) if has_percent else None,
-        rate_per_s=None if has_percent else table.number("rate_per_s", 1, MOST_PER_TASK),
+        rate_per_s=None if has_percent else table.number("rate_per_s", 1, MAX_PER_TASK),
         record_bytes=table.choice("record_bytes", SIZES_BYTES),
         linger_ms=table.choice("linger_ms", LINGERS_MS),
         client=table.choice("client", CLIENTS),

@@ -20,7 +20,7 @@ ROLES: tuple[Role, ...] = ("baseline", "control", "positive", "candidate", "none
 Acks = Literal["all", "1"]
 ACKS: tuple[Acks, ...] = ("all", "1")
 # Each further verdict raises the evidence required of all verdicts; blocks can't support more than this.
-MOST_CELLS = 12
+MAX_CELLS = 12
 # Quantiles that can be judged, by their names in a plan.
 JUDGED = {"p50": 0.5, "p99": 0.99}
 InstrumentName = Literal["producer-perf-test", "end-to-end", "transaction"]
@@ -174,10 +174,10 @@ class RampPlan:
     def rates(self, record_bytes: int) -> tuple[float, ...]:
         """Return the rates to try with records of this size, ascending; always at least the first one."""
         most = min(self.last_per_s, self.max_mb_per_s * 1e6 / record_bytes)
-        found = [self.first_per_s]
-        while found[-1] * 2 <= most:
-            found.append(found[-1] * 2)
-        return tuple(found)
+        rates_per_s = [self.first_per_s]
+        while rates_per_s[-1] * 2 <= most:
+            rates_per_s.append(rates_per_s[-1] * 2)
+        return tuple(rates_per_s)
 
 
 @dataclass(frozen=True)
@@ -293,9 +293,9 @@ class Scenario:
 
     def as_json(self) -> dict[str, Any]:
         """Return the scenario as plain JSON for the manifest and the run's conditions, without its target duration."""
-        found = asdict(dataclasses.replace(self, cells=()))
-        del found["target_min"]
-        found["cells"] = [
+        plain = asdict(dataclasses.replace(self, cells=()))
+        del plain["target_min"]
+        plain["cells"] = [
             {
                 "id": cell.id,
                 **cell.setting.as_json(),
@@ -312,41 +312,41 @@ class Scenario:
             }
             for cell in self.cells
         ]
-        return found
+        return plain
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Scenario:
+    def from_json(cls, plain: Mapping[str, Any]) -> Scenario:
         """Return the scenario of ``as_json`` as far as an analysis needs it: without outage, ramp and questions."""
         scenario = cls(
-            **_fields(cls, found)
+            **_fields(cls, plain)
             | {
-                "latency": LatencyPlan(**_fields(LatencyPlan, found["latency"])),
-                "arms": tuple(BenchArm(**_fields(BenchArm, arm)) for arm in found["arms"]),
+                "latency": LatencyPlan(**_fields(LatencyPlan, plain["latency"])),
+                "arms": tuple(BenchArm(**_fields(BenchArm, arm)) for arm in plain["arms"]),
                 "ramp": None,
                 "outage": None,
                 "cells": (),
             }
         )
-        return dataclasses.replace(scenario, cells=tuple(scenario._cell(cell) for cell in found["cells"]))
+        return dataclasses.replace(scenario, cells=tuple(scenario._cell(cell) for cell in plain["cells"]))
 
-    def _cell(self, found: Mapping[str, Any]) -> BenchCell:
+    def _cell(self, plain: Mapping[str, Any]) -> BenchCell:
         """Return a cell of ``as_json``."""
-        setting = CellSetting(**_fields(CellSetting, found))
-        latency = dataclasses.replace(self.latency, **_fields(LatencyPlan, found))
-        arms = tuple(dataclasses.replace(arm, latency=found["roles"].get(arm.id, "none")) for arm in self.arms)
+        setting = CellSetting(**_fields(CellSetting, plain))
+        latency = dataclasses.replace(self.latency, **_fields(LatencyPlan, plain))
+        arms = tuple(dataclasses.replace(arm, latency=plain["roles"].get(arm.id, "none")) for arm in self.arms)
         return BenchCell(
-            id=found["id"],
+            id=plain["id"],
             label=setting.text,
             state=setting.state,
             scenario=dataclasses.replace(self, latency=latency, arms=arms),
             setting=setting,
-            judged=tuple(JUDGED[name] for name in found["judged"]),
-            topology=found["topology"],
-            replicas=tuple(found["replicas"]),
+            judged=tuple(JUDGED[name] for name in plain["judged"]),
+            topology=plain["topology"],
+            replicas=tuple(plain["replicas"]),
         )
 
 
-def _fields(kind: type, found: Mapping[str, Any]) -> dict[str, Any]:
+def _fields(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a dataclass's fields in JSON, lists as tuples."""
-    names = [field.name for field in dataclasses.fields(kind) if field.name in found]
-    return {name: tuple(found[name]) if isinstance(found[name], list) else found[name] for name in names}
+    names = [field.name for field in dataclasses.fields(kind) if field.name in values]
+    return {name: tuple(values[name]) if isinstance(values[name], list) else values[name] for name in names}

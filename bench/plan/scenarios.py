@@ -13,7 +13,7 @@ from bench.plan.scenario import (
     ACKS,
     INSTRUMENTS,
     JUDGED,
-    MOST_CELLS,
+    MAX_CELLS,
     ROLES,
     BenchArm,
     BenchCell,
@@ -115,17 +115,17 @@ def _scaled(cell: BenchCell, rate_per_s: float | None, partitions: int | None) -
     """Return a cell with this rate and number of partitions, each if given."""
     setting, tasks = cell.setting, cell.scenario.tasks
     if rate_per_s is not None:
-        most = tasks * cell_setting.MOST_PER_TASK
+        most = tasks * cell_setting.MAX_PER_TASK
         if not 1 <= rate_per_s <= most:
             number = f"{tasks} task{'s' if tasks > 1 else ''}"
             raise RackgateError(
                 f"--rate {rate_per_s:g}: must be from 1 to {most} records/s with {number}, because a task sends at most"
-                f" {cell_setting.MOST_PER_TASK}; raise --tasks for more"
+                f" {cell_setting.MAX_PER_TASK}; raise --tasks for more"
             )
         setting = dataclasses.replace(setting, rate_per_s=rate_per_s, load_percent=None)
     if partitions is not None:
-        if not 1 <= partitions <= cell_setting.MOST_PARTITIONS:
-            raise RackgateError(f"--partitions {partitions}: must be from 1 to {cell_setting.MOST_PARTITIONS}")
+        if not 1 <= partitions <= cell_setting.MAX_PARTITIONS:
+            raise RackgateError(f"--partitions {partitions}: must be from 1 to {cell_setting.MAX_PARTITIONS}")
         setting = dataclasses.replace(setting, partitions=partitions)
     return dataclasses.replace(cell, setting=setting, label=setting.text)
 
@@ -134,10 +134,10 @@ def _cells(scenario: Scenario, table: Table) -> tuple[BenchCell, ...]:
     far_table = table.table("two_data_centres") if table.has("two_data_centres") else None
     far = (far_table.text("topology"), far_table.wholes("replicas")) if far_table else None
     tables = table.tables("cells")
-    if len(tables) > MOST_CELLS:
+    if len(tables) > MAX_CELLS:
         raise table.wrong(
             "cells",
-            f"{len(tables)} of them: at most {MOST_CELLS}, because each verdict requires more evidence of all others",
+            f"{len(tables)} of them: at most {MAX_CELLS}, because each verdict requires more evidence of all others",
         )
     cells = tuple(_cell(scenario, cell_table, far) for cell_table in tables)
     if len({cell.id for cell in cells}) != len(cells):

@@ -23,7 +23,7 @@ QUANTILE_TICKS = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999)
 # A burst above this multiple of the intended rate is cut off, and its size is written beside it.
 BURST_CUT = 2.0
 # Number of block labels that fit side by side.
-MOST_TICKS = 25
+MAX_TICKS = 25
 
 
 # Colours that occur nowhere else, so that CSS variables can replace them in the SVG.
@@ -58,8 +58,8 @@ def colours(result: Mapping[str, Any], palette: Palette) -> dict[str, str]:
     for arm in [*arms, *(result["outage"]["topics"] if result["outage"] else [])]:
         if arm["arm"] not in order and arm["arm"] not in control:
             order.append(arm["arm"])
-    found = {arm: palette.series[number % len(palette.series)] for number, arm in enumerate(order)}
-    return found | dict.fromkeys(control, palette.muted)
+    colour_of = {arm: palette.series[number % len(palette.series)] for number, arm in enumerate(order)}
+    return colour_of | dict.fromkeys(control, palette.muted)
 
 
 def milliseconds(value: float, _: object = None) -> str:
@@ -180,7 +180,7 @@ def _ratio_panel(result: Mapping[str, Any], cell: Mapping[str, Any], style: Figu
         axes.axvspan(order[0] - 0.5, -0.5, color=palette.grid, alpha=0.6, linewidth=0, zorder=0)
     axes.axvline(last + 0.9, color=palette.grid, linewidth=1)
     axes.set_xlim((order[0] if order else 0) - 0.6, last + 1.4 + 0.9 * len(rows))
-    step = 3 if style.narrow else 2 if len(order) > MOST_TICKS else 1
+    step = 3 if style.narrow else 2 if len(order) > MAX_TICKS else 1
     axes.xaxis.set_major_locator(FixedLocator([block for block in order if block % step == 0]))
     axes.set_yscale("log")
     axes.set_ylim(*limits)
@@ -422,8 +422,8 @@ def _overview_panel(
 
 def answer(result: Mapping[str, Any], cell: Mapping[str, Any], style: FigureStyle) -> Figure:
     """Plot the median that each hypothesis predicts for each arm, as a range, beside the measured one."""
-    palette, found, tint = style.palette, cell["answer"], colours(result, style.palette)
-    hypotheses, measured = found["hypotheses"], found["measured_ms"]
+    palette, question, tint = style.palette, cell["answer"], colours(result, style.palette)
+    hypotheses, measured = question["hypotheses"], question["measured_ms"]
     arms = [arm for arm in cell["arms"] if arm["arm"] in measured and arm["role"] != "control"]
     shapes: tuple[dict[str, Any], ...] = (
         {"facecolor": "none", "edgecolor": palette.ink, "linestyle": (0, (4, 2)), "linewidth": 1.3},
@@ -467,16 +467,16 @@ CELL_PICTURES = {"percentiles": percentiles, "blocks": blocks}
 
 def pictures(result: Mapping[str, Any]) -> dict[str, Callable[[FigureStyle], Figure]]:
     """Return the drawing functions by figure name; with several cells, their figures' names end with the cell's."""
-    found: dict[str, Callable[[FigureStyle], Figure]] = {}
+    pictures_by_name: dict[str, Callable[[FigureStyle], Figure]] = {}
     many = len(result["cells"]) > 1
     for cell in result["cells"]:
         if cell.get("answer"):
-            found[f"answer-{cell['cell']}" if many else "answer"] = partial(answer, result, cell)
+            pictures_by_name[f"answer-{cell['cell']}" if many else "answer"] = partial(answer, result, cell)
     if many:
-        found["overview"] = partial(overview, result)
+        pictures_by_name["overview"] = partial(overview, result)
     if result["outage"]:
-        found["timeline"] = partial(timeline, result)
+        pictures_by_name["timeline"] = partial(timeline, result)
     for cell in result["cells"]:
         for name, draw in CELL_PICTURES.items():
-            found[f"{name}-{cell['cell']}" if many else name] = partial(draw, result, cell)
-    return found
+            pictures_by_name[f"{name}-{cell['cell']}" if many else name] = partial(draw, result, cell)
+    return pictures_by_name

@@ -230,18 +230,18 @@ def _ratio(row: Mapping[str, Any]) -> str:
     return f"{interval_text(row['ratio'])}, {'not judged' if row['reason'] == 'not judged' else verdict}"
 
 
-def print_comparison(found: Mapping[str, Any], names: Sequence[str], console: Console) -> None:
+def print_comparison(comparison: Mapping[str, Any], names: Sequence[str], console: Console) -> None:
     """Print the comparison as a table and sentences."""
     for mark, name in zip("AB", names, strict=True):
         console.print(plain(f"{mark}: {name}"))
-    if found["conditions"]:
-        console.print(f"Conditions differ: {run_conditions.differences_text(found['conditions'])}", markup=False)
+    if comparison["conditions"]:
+        console.print(f"Conditions differ: {run_conditions.differences_text(comparison['conditions'])}", markup=False)
     else:
         console.print("The conditions are the same.")
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head in ("cell", "arm", "at", "A: ratio, verdict", "B: ratio, verdict", "B over A", "verdict"):
         table.add_column(head)
-    for pair in found["pairs"]:
+    for pair in comparison["pairs"]:
         ratios = _ratio(pair["a"]), _ratio(pair["b"]), interval_text(pair["factor"]) if pair["factor"] else NONE
         verdict = f"{pair['verdict']} ({pair['why']})" if pair["why"] else pair["verdict"]
         table.add_row(*map(plain, (pair["cell"], pair["label"], pair["at"], *ratios, verdict)))
@@ -251,12 +251,12 @@ def print_comparison(found: Mapping[str, Any], names: Sequence[str], console: Co
         ("only in B", "only_in_b"),
         ("with different settings", "other_setting"),
     ):
-        if found[key]:
-            console.print(plain(f"Cells {text}, not compared: {', '.join(found[key])}"))
+        if comparison[key]:
+            console.print(plain(f"Cells {text}, not compared: {', '.join(comparison[key])}"))
     console.print(
-        f"B over A: the second ratio over the first, with {found['confidence']:.0%} simultaneous intervals. alike: the"
-        " interval lies within the equivalence band; differs: it does not contain 1; otherwise unknown. All cells"
-        f" together: {found['verdict'].upper()}.",
+        f"B over A: the second ratio over the first, with {comparison['confidence']:.0%} simultaneous intervals. alike:"
+        " the interval lies within the equivalence band; differs: it does not contain 1; otherwise unknown. All cells"
+        f" together: {comparison['verdict'].upper()}.",
         markup=False,
     )
 
@@ -283,13 +283,13 @@ def compare_command(
             # compared with itself, so that an error names the malformed file
             compare_results(result, result)
     with evaluating(b, run_page.EXPECTED):
-        found = compare_results(first, second)
-    if not found["pairs"]:
+        comparison = compare_results(first, second)
+    if not comparison["pairs"]:
         raise RackgateError(f"{a} and {b}: they have no cell with the same name and setting")
     if as_json:
-        typer.echo(json.dumps({"a": str(a), "b": str(b), **found}, indent=1))
+        typer.echo(json.dumps({"a": str(a), "b": str(b), **comparison}, indent=1))
     else:
         names = [f"{path}, run {result['manifest'].get('run_id')}" for path, result in ((a, first), (b, second))]
         with evaluating(b, run_page.EXPECTED):
-            print_comparison(found, names, Console(highlight=False))
-    raise typer.Exit({"alike": 0, "differs": 1, "unknown": 2}[found["verdict"]])
+            print_comparison(comparison, names, Console(highlight=False))
+    raise typer.Exit({"alike": 0, "differs": 1, "unknown": 2}[comparison["verdict"]])

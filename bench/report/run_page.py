@@ -168,7 +168,7 @@ def pooled_table(result: Mapping[str, Any]) -> dict[str, list[Any]]:
             cell["cell"],
             row["arm"] + {"control": " (control)", "positive": " (positive control)"}.get(row["role"], ""),
             row["at"],
-            *(cell_table.verdict_text(one) for one in row["runs"]),
+            *(cell_table.verdict_text(single) for single in row["runs"]),
             cell_table.verdict_text(row),
             str(row["blocks"]),
         ]

@@ -46,28 +46,28 @@ def lines(result: Mapping[str, Any]) -> list[str]:
 def _count(key: tuple[str, str, str], members: Sequence[tuple[str, str, str]]) -> dict[str, str]:
     arm, against, at = key
     cells = {
-        verdict: found
+        verdict: cases
         for verdict in VERDICTS
-        if (found := [(reason, cell) for member, reason, cell in members if member == verdict])
+        if (cases := [(reason, cell) for member, reason, cell in members if member == verdict])
     }
     with_latency = [verdict for verdict in cells if verdict != NO_LATENCY]
     # a difference in one cell must not be overlooked beside eleven cells without one
     different = next((verdict for verdict in with_latency if verdict in DIFFERENT), None)
-    first, *further = [f"{verdict} in {len(found)}" for verdict, found in cells.items()]
+    first, *further = [f"{verdict} in {len(cases)}" for verdict, cases in cells.items()]
     unit = "cell" if len(next(iter(cells.values()))) == 1 else "cells"
     return {
         "subject": f"{arm} against {against}, {at}",
         "verdict": ", ".join([f"{first} {unit}", *further]),
-        "text": " ".join(_cells_text(verdict, found) for verdict, found in cells.items()),
+        "text": " ".join(_cells_text(verdict, cases) for verdict, cases in cells.items()),
         "mark": different or (with_latency[0] if len(with_latency) == 1 else "mixed"),
     }
 
 
-def _cells_text(verdict: str, found: Sequence[tuple[str, str]]) -> str:
-    names = [cell for _, cell in found]
+def _cells_text(verdict: str, cases: Sequence[tuple[str, str]]) -> str:
+    names = [cell for _, cell in cases]
     if verdict in ("undecided", NO_LATENCY):
         by_reason: dict[str, list[str]] = {}
-        for reason, cell in found:
+        for reason, cell in cases:
             by_reason.setdefault(reason, []).append(cell)
         names = [f"{', '.join(cells)} ({reason})" for reason, cells in by_reason.items()]
     return f"{verdict.capitalize()}: {', '.join(names)}."

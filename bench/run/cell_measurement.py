@@ -25,9 +25,9 @@ BLOCK_S, TOPICS_S, SLOW_S, DEAD_S, EACH_DEAD_S, PROBES_S = 1.5, 11.0, 15.0, 12.0
 INSTRUMENT_S = 7.0
 UNDER_LOAD, ROUND_TRIPS_S = "under load", 60.0
 # Limit of consecutive attempts at a block. A state that does not last through any of them is not the cell's state.
-MOST_DISCARDED = 3
+MAX_DISCARDED = 3
 # Limit of partitions that a message names.
-MOST_NAMED = 5
+MAX_NAMED = 5
 
 
 def planned_s(cell: BenchCell, blocks: int, *, first: bool, ramp: bool) -> float:
@@ -228,7 +228,7 @@ class CellRun:
         """
         session, cell = self.session, self.cell
         arms = [arm for arm in cell.scenario.latency_arms if arm.id in self.driven and arm.latency != "control"]
-        found: dict[str, dict[str, Any]] = {arm.id: {} for arm in arms if cell.instruments}
+        measured: dict[str, dict[str, Any]] = {arm.id: {} for arm in arms if cell.instruments}
         for instrument in cell.instruments:
             for number, arm in enumerate(arms):
                 session.steps.tell(f"{cell.id}: {instrument}, {arm.label}")
@@ -246,9 +246,9 @@ class CellRun:
                     client=cell.scenario.client,
                 )
                 if measurement is not None:
-                    found[arm.id][instrument] = measurement.as_json()
+                    measured[arm.id][instrument] = measurement.as_json()
                 _delete(session, [topic])
-        return found
+        return measured
 
     def _slots(self, settings_of: int, blocks: Sequence[int], rate_per_s: float) -> tuple[schedule.Slot, ...]:
         topics, seed = self.topics_of_block(settings_of), f"{self.cell.scenario.seed}/{self.cell.id}"
@@ -268,11 +268,11 @@ class CellRun:
         """Measure a block and keep it if its state is proved before and after; otherwise discard and repeat it.
 
         Raises:
-            RackgateError: the state did not last in ``MOST_DISCARDED`` consecutive attempts, or was not reached again;
+            RackgateError: the state did not last in ``MAX_DISCARDED`` consecutive attempts, or was not reached again;
                 or the load failed repeatedly.
         """
         session, cell = self.session, self.cell
-        for _ in range(MOST_DISCARDED):
+        for _ in range(MAX_DISCARDED):
             # Waiting helps if a follower left the ISR for a moment, but not if a killed one came back.
             session.topics.wait_isrs(self.names, cell.reached.isr)
             if reason := self._contradiction():
@@ -290,21 +290,21 @@ class CellRun:
         """Return what contradicts the cell's state of the topics at this moment; empty if nothing does."""
         reached = self.cell.reached
         isr = tuple(sorted(reached.isr))
-        assigned = {one: replicas for spec in self.specs for one, replicas in spec.assignment.items()}
+        assigned = {partition: replicas for spec in self.specs for partition, replicas in spec.assignment.items()}
         # the controller elects the first replica in the ISR
         expected = {
-            one: LeaderAndIsr(next(broker for broker in replicas if broker in isr), isr)
-            for one, replicas in assigned.items()
+            partition: LeaderAndIsr(next(broker for broker in replicas if broker in isr), isr)
+            for partition, replicas in assigned.items()
         }
         states = self.session.topics.states(self.names)
-        found = [
+        contradictions = [
             f"{name}-{number}: " + (f"leader {state.leader}, ISR {list(state.isr)}" if state else "unknown")
             for (name, number), wanted in expected.items()
             if (state := states.get((name, number))) != wanted
         ]
-        more = [f"and {len(found) - MOST_NAMED} more partitions"] if len(found) > MOST_NAMED else []
+        more = [f"and {len(contradictions) - MAX_NAMED} more partitions"] if len(contradictions) > MAX_NAMED else []
         fault = self.session.target.contradiction(reached)
-        return "; ".join([*found[:MOST_NAMED], *more, *([fault] if fault else [])])
+        return "; ".join([*contradictions[:MAX_NAMED], *more, *([fault] if fault else [])])
 
     def read_back(self) -> dict[str, Any] | None:
         """Check the acknowledged records of this session's blocks against the topics; None if it measured none."""

@@ -100,10 +100,10 @@ def read_perf_summary(output: str) -> Measurement:
     Raises:
         RackgateError: there is none.
     """
-    found = _SUMMARY.findall(output)
-    if not found:
+    summaries = _SUMMARY.findall(output)
+    if not summaries:
         raise RackgateError("kafka-producer-perf-test: its output has no summary", detail=output)
-    records, mib_per_s, mean, p50, p99 = found[-1]
+    records, mib_per_s, mean, p50, p99 = summaries[-1]
     # the tool divides by 1024 * 1024
     return Measurement(int(records), float(p50), float(p99), float(mean), float(mib_per_s) * 1.048576)
 
@@ -116,10 +116,10 @@ def end_to_end(run_tool: RunTool, bootstrap: str, topic: str, setting: CellSetti
     """
     arguments = [bootstrap, topic, str(SERIAL_RECORDS), acks, str(setting.record_bytes)]
     output = run_tool("e2e-latency", arguments)
-    found = re.search(r"50th = (\d+), 99th = (\d+)", output)
-    if found is None:
+    percentiles = re.search(r"50th = (\d+), 99th = (\d+)", output)
+    if percentiles is None:
         raise RackgateError("kafka-e2e-latency: its output has no percentiles", detail=output)
-    return Measurement(SERIAL_RECORDS, float(found[1]), float(found[2]))
+    return Measurement(SERIAL_RECORDS, float(percentiles[1]), float(percentiles[2]))
 
 
 def transaction(bootstrap: str, topic: str, setting: CellSetting, config: Mapping[str, Any]) -> Measurement:

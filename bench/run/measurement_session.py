@@ -26,7 +26,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
 
 # Limit of consecutive attempts at a load.
-MOST_ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 
 
 @dataclass
@@ -128,7 +128,7 @@ class MeasurementSession:
         A load that fails, for example because an executor was lost, is repeated. What it sent is not counted.
 
         Raises:
-            RackgateError: it failed in ``MOST_ATTEMPTS`` consecutive attempts; the error is that of the last one.
+            RackgateError: it failed in ``MAX_ATTEMPTS`` consecutive attempts; the error is that of the last one.
         """
         failed = 0
         while True:
@@ -139,7 +139,7 @@ class MeasurementSession:
                     pass
             except RackgateError as error:
                 failed += 1
-                if failed == MOST_ATTEMPTS:
+                if failed == MAX_ATTEMPTS:
                     raise
                 self.notes.append(f"load {load.name} is repeated: {error}")
             else:

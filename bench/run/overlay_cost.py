@@ -151,7 +151,7 @@ def overlay_command(
         work = folder / "run"
         run_folder.claim(work, run_folder.OVERLAY_COST_RUN)
         run_folder.empty(work, run_folder.OVERLAY_COST_RUN)
-        found: list[list[dict[str, Any]]] = []
+        measured: list[list[dict[str, Any]]] = []
         for number in range(1, rounds + 1):
             order = random.Random(f"{seed}/{number}").sample(ARMS, len(ARMS))  # noqa: S311 - a seeded plan, not a secret
             rows: list[dict[str, Any]] = []
@@ -163,12 +163,12 @@ def overlay_command(
                 if status := run_in_lab(TOPOLOGY, lab, command, bare=False, stock=arm.stock):
                     raise typer.Exit(status)
                 rows += read_object(lab / "rows.json", "the lab's run writes it")["rows"]
-            found.append(rows)
+            measured.append(rows)
         result = {
             "kafka_version": distribution.manifest["kafka_version"],
             "patch_hash": distribution.manifest["patch_hash"],
-            "rounds": found,
-            "table": summarise(found),
+            "rounds": measured,
+            "table": summarise(measured),
         }
         head = ("quantity", "partitions", "arm", "mean over rounds", "ratio to stock")
         body = [

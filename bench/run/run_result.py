@@ -44,16 +44,16 @@ def analyse_run(
 ) -> tuple[dict[str, Any], list[CellMeasurements]]:
     """Return the numbers of all cells and of the outage phase, and the measurements of the cells."""
     findings = {cell.id: store.cell(cell.id) for cell in scenario.cells}
-    sessions = [(cell, session) for cell, found in findings.items() for session in found]
-    refusals = {(cell, arm): str(error) for cell, found in sessions for arm, error in found["refused"].items()}
+    sessions = [(cell, session) for cell, sessions_of in findings.items() for session in sessions_of]
+    refusals = {(cell, arm): str(error) for cell, session in sessions for arm, error in session["refused"].items()}
     raw = latency_analysis.read_raw(spark, store.raw)
     measured = latency_analysis.measurements(raw, scenario.cells, refusals)
     numbers = latency_analysis.cells(measured)
     outage = store.outage
-    checks = [found["end_to_end"] for _, found in sessions if found["end_to_end"]]
+    checks = [session["end_to_end"] for _, session in sessions if session["end_to_end"]]
     checks += [outage["end_to_end"]] if outage else []
     end_to_end = record_check.merge_checks(checks, store.run_id)
-    end_to_end["unread"] = _unread(raw, {(cell, found["session"]) for cell, found in sessions})
+    end_to_end["unread"] = _unread(raw, {(cell, session["session"]) for cell, session in sessions})
     notes = [note for session in store.sessions for note in session["notes"]] + (outage["notes"] if outage else [])
     notes += link_notes(store.sessions)
     for cell, numbers_of in zip(scenario.cells, numbers, strict=True):
@@ -63,7 +63,7 @@ def analyse_run(
         lab["place"]: predictions.rack_round_trips(lab["round_trips"].get("idle", []), lab["racks"])
         for lab in store.sessions
     }
-    usage = {cell: found["usage"] for cell, found in sessions}
+    usage = {cell: session["usage"] for cell, session in sessions}
     result = {
         "schema": SCHEMA_VERSION,
         "cells": [

@@ -92,10 +92,12 @@ def _topics_left(file: Path) -> dict[str, list[str]]:
     """Return the topics that earlier runs could not delete, by broker addresses."""
     if not os.path.lexists(file):
         return {}
-    found = read_object(file, "delete it, and delete its topics from those brokers")
-    if not all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in found.values()):
-        raise RackgateError(f"{file}: must contain a list of topics for each address, is {found!r:.100}")
-    return found
+    topics_left = read_object(file, "delete it, and delete its topics from those brokers")
+    if not all(
+        isinstance(names, list) and all(isinstance(name, str) for name in names) for names in topics_left.values()
+    ):
+        raise RackgateError(f"{file}: must contain a list of topics for each address, is {topics_left!r:.100}")
+    return topics_left
 
 
 def _leave(file: Path, bootstrap: str, names: Sequence[str]) -> None:

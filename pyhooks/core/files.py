@@ -16,7 +16,7 @@ from pyhooks.core.errors import RackgateError
 
 # Exceptions of code that evaluates a value of an unexpected type or form.
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-_MOST_INTEGER = 2**64
+_MAX_INTEGER = 2**64
 
 
 def read_text(path: Path, purpose: str) -> str:
@@ -128,8 +128,8 @@ def _finite(text: str) -> float:
 
 def _integer(text: str) -> int:
     # int() refuses texts of several thousand digits
-    number = int(text) if len(text) < 100 else _MOST_INTEGER
-    if abs(number) >= _MOST_INTEGER:
+    number = int(text) if len(text) < 100 else _MAX_INTEGER
+    if abs(number) >= _MAX_INTEGER:
         raise ValueError(f"{text:.60} is too large")
     return number
 

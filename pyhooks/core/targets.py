@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 Outcome = Literal["met", "missed", "unknown"]
 # If others used more CPUs than this, a missed limit may be due to them.
-MOST_OTHERS = 0.05
+MAX_OTHERS = 0.05
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Target:
             return "unknown"
         if self.value >= self.limit if self.at_least else self.value <= self.limit:
             return "met"
-        return "unknown" if self.others > MOST_OTHERS else "missed"
+        return "unknown" if self.others > MAX_OTHERS else "missed"
 
     @property
     def text(self) -> str:

@@ -16,7 +16,7 @@ ENTRY = r"^\[[0-9: ,-]{23}\] [A-Z]+ "
 FAULT = (
     r"^\[[0-9: ,-]{23}\] (FATAL |[A-Z]+ Encountered .* fault)|^# A fatal error has been detected by the Java Runtime"
 )
-MOST_LINES, LONGEST = 50, 400
+MAX_LINES, LONGEST = 50, 400
 
 # Expected fault lines, by the reason that a test states.
 NOT_LET_IN = "rolling_test: a stock broker at level 1 is not let in, and gives up after a while"
@@ -32,7 +32,7 @@ def fault_query(log: str) -> str:
     file = shlex.quote(log)
     # grep's status 1 means no match; higher ones mean that the file cannot be read
     entries = f"grep -acE {shlex.quote(ENTRY)} {file} || test $? -eq 1"
-    faults = f"grep -am {MOST_LINES} -E {shlex.quote(FAULT)} {file} || test $? -eq 1"
+    faults = f"grep -am {MAX_LINES} -E {shlex.quote(FAULT)} {file} || test $? -eq 1"
     return f"{{ {entries}; }} && {{ {faults}; }}"
 
 

@@ -14,7 +14,7 @@ from pyhooks.core.durations import seconds
 from pyhooks.core.errors import RackgateError
 
 YEAR_S = 365.25 * 24 * 3600
-WINDOW_MOST_S = YEAR_S
+WINDOW_MAX_S = YEAR_S
 _NUMBER = r"(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)"
 _OUTAGE_RATE = re.compile(_NUMBER + r"x(\S+)")
 _DESTRUCTION_RATE = re.compile(_NUMBER + r"/y")
@@ -80,7 +80,7 @@ def parse_probabilities(
     Raises:
         RackgateError: a value is neither a probability nor a rate, or the window is not a duration.
     """
-    window_s = seconds(window, WINDOW.option, max_s=WINDOW_MOST_S)
+    window_s = seconds(window, WINDOW.option, max_s=WINDOW_MAX_S)
     return FailureProbabilities(
         parse_unavailable_share(broker_away, BROKER_AWAY.option),
         parse_unavailable_share(rack_away, RACK_AWAY.option),

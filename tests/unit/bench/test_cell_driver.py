@@ -280,7 +280,7 @@ def test_a_state_that_never_lasts_ends_the_run(this: FakeSession) -> None:
     this.topics.reported = states  # type: ignore[attr-defined]
     with pytest.raises(RackgateError, match=r"cell healthy: .*block 1: .*ISR \[1, 2\]"):
         cell_measurement.measure(this, cell_of("healthy"))
-    assert len(this.store.discarded("healthy")) == cell_measurement.MOST_DISCARDED
+    assert len(this.store.discarded("healthy")) == cell_measurement.MAX_DISCARDED
 
 
 def test_an_unknown_state_is_no_proof(this: FakeSession) -> None:
@@ -392,9 +392,9 @@ def test_a_load_that_fails_repeatedly_ends_the_run_with_its_error(
 ) -> None:
     use_real_loads(monkeypatch)
     this.failing = range(1, 99)
-    with pytest.raises(RackgateError, match=f"^failure {measurement_session.MOST_ATTEMPTS}$"):
+    with pytest.raises(RackgateError, match=f"^failure {measurement_session.MAX_ATTEMPTS}$"):
         cell_measurement.measure(this, cell_of("healthy"))
-    assert len(this.load_names) == measurement_session.MOST_ATTEMPTS == len(this.notes) + 1
+    assert len(this.load_names) == measurement_session.MAX_ATTEMPTS == len(this.notes) + 1
     assert this.store.kept("healthy") == {}
     assert this.store.warm_up("healthy") is None
 

@@ -206,7 +206,7 @@ def test_long_lines_and_many_lines_are_truncated(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text(f"{FATAL}{'x' * 9999}\n" * 99, encoding="ascii")
     recorded = record_faults(query_faults(log), tmp_path)
-    assert [len(line) for line in recorded.data["found"]] == [process_events.LONGEST] * process_events.MOST_LINES
+    assert [len(line) for line in recorded.data["found"]] == [process_events.LONGEST] * process_events.MAX_LINES
 
 
 def test_no_lines_are_collected_from_a_log_without_fatal_errors(tmp_path: Path) -> None:
