@@ -33,7 +33,7 @@ class RunSteps:
         self._name = ""
         self._begun = self._printed = time.monotonic()
         self._share: float | None = None
-        self.took_s: dict[str, float] = {}
+        self.duration_s: dict[str, float] = {}
 
     @contextmanager
     def shown(self) -> Iterator[RunSteps]:
@@ -54,7 +54,7 @@ class RunSteps:
             with calling_every(TICK_S, lambda: self._show(self._before_s + self._done_s()), "progress"):
                 yield
         finally:
-            self.took_s[name] = time.monotonic() - begun
+            self.duration_s[name] = time.monotonic() - begun
             self._before_s += planned_s
             self._show(self._before_s)
 

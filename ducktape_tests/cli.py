@@ -116,7 +116,7 @@ def run_command(
         "cluster_file": str(cluster_file) if cluster_file else "",
         "versions": _versions(python),
         "machine": {"kernel": platform.release(), "cpus": len(os.sched_getaffinity(0))},
-        "took_s": None,
+        "duration_s": None,
         "target_min": None if cluster_file is not None else plan.target_min(selections, jobs),
         "tests": [asdict(planned(test)) for test in chosen],
     }
@@ -135,7 +135,7 @@ def run_command(
             rest = f"{', '.join(session.unclean)}: {UNCLEAN}" if session.unclean else "no process is left"
             console.print(f"interrupted; {rest}. 'rackgate system page' shows the results so far", markup=False)
             raise
-        files.write_json(run_dir / results.RUN, {**run, "took_s": round(time.monotonic() - start, 1)})
+        files.write_json(run_dir / results.RUN, {**run, "duration_s": round(time.monotonic() - start, 1)})
         document = _render(run_dir, console)
     _print_results(document, run_dir, console, as_json=as_json)
     raise typer.Exit(document["exit_status"])

@@ -242,6 +242,6 @@ def document(run: Mapping[str, Any], found: Sequence[Result]) -> dict[str, Any]:
         "counts": {outcome: counts[outcome] for outcome in OUTCOMES},
         "exit_status": exit_status(found),
         # No target is judged for an interrupted run.
-        "target": None if run["took_s"] is None else targets.of_run(run.get("target_min"), run["took_s"]),
+        "target": None if run["duration_s"] is None else targets.of_run(run.get("target_min"), run["duration_s"]),
         "results": [asdict(result) for result in found],
     }

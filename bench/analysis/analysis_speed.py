@@ -111,16 +111,16 @@ def measure(sizes: Sequence[int], work: Path, *, master: str, tell: Callable[[st
                 numbers = latency_analysis.cells(
                     latency_analysis.measurements(latency_analysis.read_raw(spark, folder), cells)
                 )
-            took_s, cpu_s = others.seconds, others.own_s
+            duration_s, cpu_s = others.seconds, others.own_s
             counted = sum(arm["acked"] for cell in numbers for arm in cell["arms"])
             if counted != size:
                 raise RackgateError(f"the analysis counted {counted:,} of {size:,} observations")
             parquet_mb = sum(file.stat().st_size for file in folder.rglob("*.parquet")) / 1e6
-            row: dict[str, Any] = {"observations": size, "made_s": made_s, "analysed_s": took_s, "cpu_s": cpu_s}
+            row: dict[str, Any] = {"observations": size, "made_s": made_s, "analysed_s": duration_s, "cpu_s": cpu_s}
             row |= {"parquet_mb": parquet_mb, "peak_gib_so_far": memory(), "others_cpus": others.cpus}
             rows.append(row | {"warm_up": not rows})
             left = "" if size == sizes[-1] or size == WARM_UP else f"; the next may take {_next_s(row, size, sizes)}"
-            tell(f"{size:>12,} observations: analysed in {took_s:.1f} s, {cpu_s:.1f} s of CPU{left}")
+            tell(f"{size:>12,} observations: analysed in {duration_s:.1f} s, {cpu_s:.1f} s of CPU{left}")
         shutil.rmtree(work / "raw")
     return {
         "schema": 1,

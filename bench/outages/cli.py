@@ -112,5 +112,5 @@ def _measure(
         command=command,
         master=master,
         distribution=distribution,
-        took_s=time.monotonic() - begun,
+        duration_s=time.monotonic() - begun,
     )

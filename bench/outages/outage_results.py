@@ -238,7 +238,7 @@ def result(
     command: str,
     master: str,
     distribution: Distribution,
-    took_s: float,
+    duration_s: float,
 ) -> dict[str, Any]:
     """Return the result of a run from the findings of its labs."""
     labs = {lab.name: lab for lab in plan.labs}
@@ -271,7 +271,7 @@ def result(
             "versions": machine.versions(java, distribution.manifest),
             "distribution": dict(distribution.manifest),
             "plan": asdict(plan),
-            "took_s": took_s,
+            "duration_s": duration_s,
         },
     }
     return numbers | exit_reasons.conclude(exit_reasons.outage_reasons(numbers), sentences(numbers))

@@ -113,7 +113,7 @@ def in_lab(
         "destructions": destructions,
         "end_to_end": checked,
         "target": dict(target.manifest()),
-        "took_s": steps.took_s,
+        "duration_s": steps.duration_s,
     }
     write_json(folder / "found.json", findings)
 

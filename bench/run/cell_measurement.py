@@ -213,12 +213,12 @@ class CellRun:
         """Measure the missing blocks; return the longest time that a change of topic settings took, in seconds."""
         session, cell = self.session, self.cell
         missing = session.store.missing(cell)
-        took_s: list[float] = []
+        duration_s: list[float] = []
         for number, block in enumerate(missing):
             session.steps.tell(f"{cell.id}: block {block + 1} of {cell.scenario.latency.blocks}", number / len(missing))
-            took_s.append(session.topics.apply_settings(self.topics_of_block(block), cell.scenario.latency_arms))
+            duration_s.append(session.topics.apply_settings(self.topics_of_block(block), cell.scenario.latency_arms))
             self._measure_block(block, self._slots(block, [block], rate_per_s))
-        return max(took_s, default=None)
+        return max(duration_s, default=None)
 
     def measure_with_instruments(self, rate_per_s: float) -> dict[str, dict[str, Any]]:
         """Measure the driven arms, without the control, with the cell's further instruments, on topics of their own.

@@ -161,12 +161,12 @@ def finish(
         pooled_runs.append_run(arguments.out, store.run, arguments.command, measured, result["cells"])
         result["pooled"] = pooled_runs.pool_runs(arguments.out, store.run_id)
     with steps.step(REPORT):
-        result["manifest"]["took_s"] |= steps.took_s
+        result["manifest"]["duration_s"] |= steps.duration_s
         write_json(arguments.out / "results.json", result)
         run_page.render(result, arguments.out)
     # the duration includes the report itself
-    result["manifest"]["took_s"] |= steps.took_s | {"whole": store.took_s}
-    result["target"] = targets.of_run(scenario.target_min, store.took_s, uninterrupted=not store.continued)
+    result["manifest"]["duration_s"] |= steps.duration_s | {"whole": store.duration_s}
+    result["target"] = targets.of_run(scenario.target_min, store.duration_s, uninterrupted=not store.continued)
     write_json(arguments.out / "results.json", result)
     store.done()
     return result
@@ -252,7 +252,7 @@ def print_summary(result: Mapping[str, Any], out: Path, print_line: Callable[[st
     for note in result["notes"]:
         print_line(f"note: {note}")
     print_line(f"report:  {out / 'index.html'}")
-    print_line(f"numbers: {out / 'results.json'}  (took {clock_text(result['manifest']['took_s']['whole'])})")
+    print_line(f"numbers: {out / 'results.json'}  (took {clock_text(result['manifest']['duration_s']['whole'])})")
     if result["target"] is not None:
         print_line(targets.of_run_text(result["target"]))
 

@@ -33,7 +33,7 @@ def add_session(session: MeasurementSession, place: tuple[str, str], racks: dict
             "racks": {str(broker): rack for broker, rack in sorted(racks.items())},
             "round_trips": session.round_trips,
             "notes": session.notes,
-            "took_s": session.steps.took_s,
+            "duration_s": session.steps.duration_s,
             "target": dict(session.target.manifest()),
         },
     )
@@ -159,7 +159,7 @@ def manifest(scenario: Scenario, store: RunStore, *, master: str, command: str) 
     round_trips = {f"{lab['place']}, {state}": rows for lab in sessions for state, rows in lab["round_trips"].items()}
     steps: dict[str, float] = {}
     for lab in sessions:
-        for name, seconds in lab["took_s"].items():
+        for name, seconds in lab["duration_s"].items():
             steps[name] = steps.get(name, 0.0) + seconds
     return {
         "run_id": store.run_id,
@@ -187,5 +187,5 @@ def manifest(scenario: Scenario, store: RunStore, *, master: str, command: str) 
         "links": target["links"],
         # only for an existing cluster
         **{key: target[key] for key in ("cluster", "executors") if key in target},
-        "took_s": steps | {"whole": store.took_s},
+        "duration_s": steps | {"whole": store.duration_s},
     }

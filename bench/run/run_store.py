@@ -92,7 +92,7 @@ class RunStore:
         write_json(self.folder / "rates.json", self.rates | {key: dict(rate)})
 
     @property
-    def took_s(self) -> float | None:
+    def duration_s(self) -> float | None:
         """Seconds since the run began, including labs and the time between an interruption and the next start.
 
         Uses the monotonic clock within one boot of the machine, and the wall clock after a reboot. None if the wall
@@ -103,8 +103,8 @@ class RunStore:
             clock = run.get("clock", {})
             if clock.get("boot_id") == clock_offsets.boot_id():
                 return time.monotonic() - float(clock["monotonic_s"])
-            took_s = time.time() - datetime.fromisoformat(run["started"]).timestamp()
-        return took_s if took_s >= 0 else None
+            duration_s = time.time() - datetime.fromisoformat(run["started"]).timestamp()
+        return duration_s if duration_s >= 0 else None
 
     @property
     def continued(self) -> bool:

@@ -165,24 +165,24 @@ class _GroupComparison:
         compared = set()
         for change, other in zip(self.more.figures["changes"], self.fewer.figures["changes"], strict=True):
             name = f"{self.name}: {change['what']} {change['when']}"
-            took_s, other_s = change["over_after_s"], other["over_after_s"]
+            duration_s, other_s = change["over_after_s"], other["over_after_s"]
             if change["when"] == DURING and self.more.enough is not self.fewer.enough:
                 # It waits for the heal: the time from then is judged by the first commits after it.
                 compared.add(DURING)
-                if "over_after_the_heal_s" not in change and took_s is not None and not self.more.enough:
+                if "over_after_the_heal_s" not in change and duration_s is not None and not self.more.enough:
                     self.found.wrong.append(
                         f"{name}: over before the heal in {self.more.name}, whose partition is not enough"
                     )
                 continue
-            if took_s is None or other_s is None:
+            if duration_s is None or other_s is None:
                 # Overtaken by the next change, as that of the other group might have been.
-                self.found.notes.append(f"{name}: over after {took_s} s and {other_s} s")
+                self.found.notes.append(f"{name}: over after {duration_s} s and {other_s} s")
                 continue
             compared.add(change["when"])
-            self.found.notes.append(f"{name}: over after {took_s:g} s and {other_s:g} s")
-            if took_s > other_s + SLOWER_S:
+            self.found.notes.append(f"{name}: over after {duration_s:g} s and {other_s:g} s")
+            if duration_s > other_s + SLOWER_S:
                 self.found.wrong.append(
-                    f"{name}: over after {took_s:g} s in {self.more.name}, {other_s:g} s in {self.fewer.name}"
+                    f"{name}: over after {duration_s:g} s in {self.more.name}, {other_s:g} s in {self.fewer.name}"
                 )
         changed = {when for _, when in changes[0]}
         self.found.missing += [

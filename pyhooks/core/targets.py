@@ -70,30 +70,34 @@ def status(targets: Sequence[Target]) -> int:
     return 1 if "missed" in outcomes else 2 if "unknown" in outcomes else 0
 
 
-def of_run(minutes: float | None, took_s: float | None, *, uninterrupted: bool = True) -> dict[str, Any] | None:
+def of_run(minutes: float | None, duration_s: float | None, *, uninterrupted: bool = True) -> dict[str, Any] | None:
     """Compare the duration of a run with its target; return None if it has no target.
 
     Args:
         minutes: the target.
-        took_s: duration from start to end in seconds; None if it is unknown.
+        duration_s: duration from start to end in seconds; None if it is unknown.
         uninterrupted: whether the run was never interrupted; for a resumed run the outcome is unknown.
 
     Returns:
-        ``minutes``, ``took_min`` and ``met``; unknown values are None.
+        ``minutes``, ``duration_min`` and ``met``; unknown values are None.
     """
     if minutes is None:
         return None
-    if took_s is None:
-        return {"minutes": minutes, "took_min": None, "met": None}
-    took_min = took_s / 60
-    return {"minutes": minutes, "took_min": round(took_min, 1), "met": took_min <= minutes if uninterrupted else None}
+    if duration_s is None:
+        return {"minutes": minutes, "duration_min": None, "met": None}
+    duration_min = duration_s / 60
+    return {
+        "minutes": minutes,
+        "duration_min": round(duration_min, 1),
+        "met": duration_min <= minutes if uninterrupted else None,
+    }
 
 
 def of_run_text(target: Mapping[str, Any]) -> str:
     """Describe the target of a run and its outcome in one line."""
     head = f"target of {target['minutes']:g} minutes"
-    if target["took_min"] is None:
+    if target["duration_min"] is None:
         return f"{head}: unknown, since the clock was set back"
     if target["met"] is None:
         return f"{head}: unknown, since the run was interrupted and went on"
-    return f"{head}: {'met' if target['met'] else 'missed'}, it took {target['took_min']:.1f}"
+    return f"{head}: {'met' if target['met'] else 'missed'}, it took {target['duration_min']:.1f}"

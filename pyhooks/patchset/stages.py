@@ -39,9 +39,9 @@ class Stages:
         started = time.monotonic()
         with show_progress(self._console, label, estimate=estimate) as update:
             yield lambda activity: update(description=f"{label}: {activity}")
-        took_s = time.monotonic() - started
-        self._now[name] = took_s
-        self._console.print(f"{label}: {took_s:.1f} s", highlight=False)
+        duration_s = time.monotonic() - started
+        self._now[name] = duration_s
+        self._console.print(f"{label}: {duration_s:.1f} s", highlight=False)
 
     def print_line(self, text: str) -> None:
         """Print a line."""

@@ -8,7 +8,7 @@ The JSON is one object. Keys are stable: later versions may add some.
 - ``settings``: a list of ``{min_replicas, min_racks, elr, lower_s, refused, by_status, alone, lowered, lost, by_cause,
   events, tail_s, refused_less, lost_less}``, see ``pyhooks.simulation.summary``; each figure is ``{value, low, high,
   number}``, where ``low`` and ``high`` are null without an interval, and ``number`` without events.
-- ``took_s``: wall time, and ``cpu_s``: CPU time of the simulation without Spark's own.
+- ``duration_s``: wall time, and ``cpu_s``: CPU time of the simulation without Spark's own.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def simulation_json(
             for default in DEFAULTS
         ],
         "settings": [_summary_dict(summary) for summary in summaries],
-        "took_s": work.wall_s,
+        "duration_s": work.wall_s,
         "cpu_s": work.cpu_s,
     }
     return json.dumps(document, indent=1, allow_nan=False)

@@ -366,8 +366,8 @@ def _repeat(
 
                 report = partial(progress.add, arm, repeat=repeat)
                 run_classes(runner, arm, runner.plan.module(module), wanted, report)
-                took_s = time.monotonic() - started
-                screen.print(f"  repetition {repeat}, {module} on {arm}: {took_s:.1f} s", highlight=False)
+                duration_s = time.monotonic() - started
+                screen.print(f"  repetition {repeat}, {module} on {arm}: {duration_s:.1f} s", highlight=False)
 
 
 def methods_of(name: str, runs: Runs, arm: str, cases: Sequence[str]) -> tuple[str, ...]:

@@ -166,7 +166,7 @@ def made_up() -> dict[str, Any]:
             "round_trips": {"idle": [{"source": "clients", "target": "broker-1", "p50_ms": 1.1, "p99_ms": 1.9}]},
             "rates": {},
             "scenario": scenario.as_json(),
-            "took_s": {"whole": 200.0},
+            "duration_s": {"whole": 200.0},
         },
     }  # fmt: skip
     whole["cells"][0]["discarded"] = [{"block": 3, "session": 1, "why": "broker-4 is not slow"}]

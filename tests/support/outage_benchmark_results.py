@@ -89,7 +89,7 @@ def result() -> dict[str, Any]:
         "confidence": 0.95,
         "notes": [],
         "manifest": {
-            "run_id": "r", "command": "rackgate bench outages", "took_s": 600.0, "plan": dataclasses.asdict(PLAN),
+            "run_id": "r", "command": "rackgate bench outages", "duration_s": 600.0, "plan": dataclasses.asdict(PLAN),
             "machine": {"cpu": "c", "cpus": 2, "memory_gib": 8, "kernel": "k"}, "versions": {"kafka": "4.3.1"},
             "distribution": {},
         },

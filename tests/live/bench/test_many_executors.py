@@ -140,7 +140,7 @@ def test_figures_of_the_trial(run: tuple[dict[str, Any], Path]) -> None:
         "late_ms": late_ms,
         "clock_error_ms": max(clocks),
         "settings_in_force_s": result["cells"][0]["findings"]["settings_in_force_s"],
-        "took_s": result["manifest"]["took_s"],
+        "duration_s": result["manifest"]["duration_s"],
     }
     print(json.dumps(figures, indent=1))  # noqa: T201 - shown by pytest -s
     assert 0 < size / rows < 200

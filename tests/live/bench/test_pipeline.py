@@ -125,7 +125,7 @@ def result(outcome: dict[str, Any]) -> dict[str, Any]:
             },
             "rates": {},
             "scenario": SCENARIO.as_json(),
-            "took_s": {"whole": 200.0},
+            "duration_s": {"whole": 200.0},
         },
     }
     return whole | exit_reasons.conclude(exit_reasons.run_reasons(whole), verdicts.sentences(whole))

@@ -217,7 +217,7 @@ def test_the_text_about_twelve_cells_equals_the_stored_result() -> None:
         verdict = f"{verdicts.interval_text(row['ratio'])}, {row['verdict']}" if row["ratio"] else "both refuse"
         assert verdict in rows[cell["cell"]], f"{cell['cell']}: {verdict}"
     assert f"{stored['end_to_end']['acked']:,} acknowledged records" in text
-    assert f"{stored['target']['took_min']:.1f} minutes" in text
+    assert f"{stored['target']['duration_min']:.1f} minutes" in text
 
 
 def test_the_readme_s_picture_and_text_equal_the_stored_result() -> None:

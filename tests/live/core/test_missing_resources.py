@@ -174,8 +174,8 @@ def test_a_clock_change_does_not_affect_the_duration_of_a_run(
     one = begun(tmp_path)
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + step_s)
-    assert one.took_s is not None
-    assert 0 <= one.took_s < 60
+    assert one.duration_s is not None
+    assert 0 <= one.duration_s < 60
 
 
 @pytest.mark.parametrize(("step_s", "known"), [(-1e6, False), (1e6, True)])
@@ -186,12 +186,12 @@ def test_after_a_reboot_a_clock_set_back_gives_no_duration(
     monkeypatch.setattr(clock_offsets, "boot_id", lambda: "another")
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + step_s)
-    assert one.took_s == (pytest.approx(step_s, abs=60) if known else None)
+    assert one.duration_s == (pytest.approx(step_s, abs=60) if known else None)
 
 
 def test_an_unknown_duration_neither_meets_nor_misses_a_target() -> None:
     bar = targets.of_run(6.0, None)
-    assert bar == {"minutes": 6.0, "took_min": None, "met": None}
+    assert bar == {"minutes": 6.0, "duration_min": None, "met": None}
     assert "unknown" in targets.of_run_text(bar)
     assert progress.clock_text(None) == "an unknown time"
 

@@ -221,7 +221,7 @@ def run_of(run_dir: Path) -> dict[str, Any]:
         "schema": results.SCHEMA, "started": "2026-01-01T00:00:00+0000", "selections": ["system"],
         "seed": 1290, "jobs": 2,
         "settings": {}, "command": "rackgate system run system --seed 1290 --jobs 2", "options": "--seed 1290",
-        "cluster_file": "", "versions": {"kafka": "4.3.1"}, "machine": {"kernel": "6.1", "cpus": 2}, "took_s": 95.0,
+        "cluster_file": "", "versions": {"kafka": "4.3.1"}, "machine": {"kernel": "6.1", "cpus": 2}, "duration_s": 95.0,
         "target_min": 40,
         "tests": [asdict(one) for one in tests],
     }  # fmt: skip

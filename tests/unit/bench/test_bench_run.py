@@ -219,7 +219,7 @@ def test_without_a_terminal_each_step_is_one_line_with_an_estimate() -> None:
         "first (about 60 s; about 1:30 to the end)",
         "second (about 30 s; about 0:30 to the end)",
     ]
-    assert set(steps.took_s) == {"first", "second"}
+    assert set(steps.duration_s) == {"first", "second"}
     assert clock_text(125.9) == "2:05"
 
 

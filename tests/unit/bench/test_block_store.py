@@ -162,7 +162,7 @@ def test_a_run_records_its_start_and_that_it_was_resumed(tmp_path: Path) -> None
     store, _ = begin_run(tmp_path)
     assert not store.continued
     # The duration is from the monotonic clock, not from the start time NOW.
-    assert store.took_s == pytest.approx(0, abs=30)
+    assert store.duration_s == pytest.approx(0, abs=30)
     for _ in range(2):
         fresh_store, resumed = begin_run(tmp_path)
         assert (resumed, fresh_store.continued) == (True, True)
@@ -185,8 +185,8 @@ def test_the_time_target_includes_the_report_and_does_not_change_the_status(
     store, _ = begin_run(tmp_path / "run", plan)
     if interrupted:
         begin_run(tmp_path / "run", plan)
-    took_s = iter([310.0, 330.0, 330.0])
-    monkeypatch.setattr(RunStore, "took_s", property(lambda _: next(took_s)))
+    duration_s = iter([310.0, 330.0, 330.0])
+    monkeypatch.setattr(RunStore, "duration_s", property(lambda _: next(duration_s)))
     kinds = {kind: {"count": 0, "examples": []} for kind in record_check.KINDS}
     numbers: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
@@ -196,7 +196,7 @@ def test_the_time_target_includes_the_report_and_does_not_change_the_status(
         "notes": [],
     }
     monkeypatch.setattr(run_result, "analyse_run", lambda *_: (dict(numbers), []))
-    monkeypatch.setattr(run_result, "manifest", lambda *_, **__: {"took_s": {"whole": store.took_s}})
+    monkeypatch.setattr(run_result, "manifest", lambda *_, **__: {"duration_s": {"whole": store.duration_s}})
     monkeypatch.setattr("bench.report.run_page.render", lambda *_: None)
     steps = RunSteps(lab_run.finish_planned(plan), Console(file=io.StringIO()))
     with steps.shown():
@@ -204,7 +204,7 @@ def test_the_time_target_includes_the_report_and_does_not_change_the_status(
             None, plan, store, steps, lab_run.LabRunArguments(master="m", command="c", out=tmp_path)
         )
     assert json.loads((tmp_path / "results.json").read_text(encoding="utf-8")) == result
-    assert result["manifest"]["took_s"]["whole"] == 330
+    assert result["manifest"]["duration_s"]["whole"] == 330
     assert result["exit_status"] == 0
     assert store.run["done"] is True
     lines: list[str] = []

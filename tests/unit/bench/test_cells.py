@@ -270,7 +270,7 @@ def test_growth_ignores_the_warm_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("took_s", "gib", "others_cpus", "outcomes"),
+    ("duration_s", "gib", "others_cpus", "outcomes"),
     [
         (80.0, 3.9, 0.2, ["met", "met", "met"]),
         # Other processes may have slowed the smaller analysis, which would hide growth.
@@ -281,11 +281,11 @@ def test_growth_ignores_the_warm_up() -> None:
         (120.0, 4.1, 0.5, ["unknown", "missed", "unknown"]),
     ],
 )
-def test_targets_of_the_analysis_speed(took_s: float, gib: float, others_cpus: float, outcomes: list[str]) -> None:
+def test_targets_of_the_analysis_speed(duration_s: float, gib: float, others_cpus: float, outcomes: list[str]) -> None:
     rows = [
         {"observations": size, "warm_up": size == analysis_speed.WARM_UP, "analysed_s": s, "peak_gib_so_far": gib,
          "others_cpus": others_cpus}
-        for size, s in zip((analysis_speed.WARM_UP, *analysis_speed.SIZES), (5.0, 10.0, took_s), strict=True)
+        for size, s in zip((analysis_speed.WARM_UP, *analysis_speed.SIZES), (5.0, 10.0, duration_s), strict=True)
     ]  # fmt: skip
     assert [target.outcome for target in analysis_speed.targets_of({"rows": rows})] == outcomes
     assert analysis_speed.targets_of({"rows": rows[:2]}) == []

@@ -77,13 +77,19 @@ class Group:
         self.note(moment_s + 0.5, "leave", run, "ok", begun_ns=at(self.later_s + moment_s), latency_ms=500.0)
         return [self.events.pop()]
 
-    def commit(self, run: str, from_s: float, to_s: float, exception: str | None = None, took_s: float = 0.01) -> Group:
+    def commit(
+        self, run: str, from_s: float, to_s: float, exception: str | None = None, duration_s: float = 0.01
+    ) -> Group:
         moment = from_s
-        while moment + took_s <= to_s:
-            fields: dict[str, Any] = {"begun_ns": at(self.later_s + moment), "latency_ms": took_s * 1000, "offsets": {}}
+        while moment + duration_s <= to_s:
+            fields: dict[str, Any] = {
+                "begun_ns": at(self.later_s + moment),
+                "latency_ms": duration_s * 1000,
+                "offsets": {},
+            }
             fields |= {} if exception is None else {"exception": exception, "message": "", "retriable": True}
-            self.note(moment + took_s, "commit", run, "ok" if exception is None else "unknown", **fields)
-            moment += took_s + 1
+            self.note(moment + duration_s, "commit", run, "ok" if exception is None else "unknown", **fields)
+            moment += duration_s + 1
         return self
 
     def third_joins(self, moment_s: float = 40, over_s: float = 42) -> Group:
@@ -95,9 +101,9 @@ class Group:
         self.events += self.leave("m3", 110)
         return self.assign(112, "m1", "d-0", "d-2")
 
-    def commits_throughout(self, took_s: float = 0.01) -> Group:
+    def commits_throughout(self, duration_s: float = 0.01) -> Group:
         for run in ("m1", "m2"):
-            self.commit(run, 4, 115, took_s=took_s)
+            self.commit(run, 4, 115, duration_s=duration_s)
         return self
 
     def commits_blocked(self, resume_s: float = 70) -> Group:

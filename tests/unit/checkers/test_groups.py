@@ -38,14 +38,14 @@ def cluster_events(racks: int = 2, replicas: Sequence[int] = (1, 2, 3), end_s: f
     return events
 
 
-def commits(run: str, from_s: float, to_s: float, exception: str | None = None, took_s: float = 0.5) -> list[Event]:
+def commits(run: str, from_s: float, to_s: float, exception: str | None = None, duration_s: float = 0.5) -> list[Event]:
     outcome: Outcome | None = "ok" if exception is None else "fail" if exception in REBALANCING else "unknown"
     more = {} if exception is None else {"exception": exception, "message": "", "retriable": True}
     events, moment = [], from_s
-    while moment + took_s <= to_s:
-        fields = {"begun_ns": at(moment), "latency_ms": took_s * 1000, "offsets": {}, **more}
-        events.append(member(moment + took_s, "commit", run, outcome, **fields))
-        moment += took_s + 1
+    while moment + duration_s <= to_s:
+        fields = {"begun_ns": at(moment), "latency_ms": duration_s * 1000, "offsets": {}, **more}
+        events.append(member(moment + duration_s, "commit", run, outcome, **fields))
+        moment += duration_s + 1
     return events
 
 
@@ -66,8 +66,8 @@ def acked(partition: str, end_s: int = END) -> list[Event]:
     ]
 
 
-def leave(run: str, moment_s: float, took_s: float = 0.5) -> Event:
-    return member(moment_s + took_s, "leave", run, "ok", begun_ns=at(moment_s), latency_ms=took_s * 1000)
+def leave(run: str, moment_s: float, duration_s: float = 0.5) -> Event:
+    return member(moment_s + duration_s, "leave", run, "ok", begun_ns=at(moment_s), latency_ms=duration_s * 1000)
 
 
 def two_members() -> list[Event]:

@@ -83,7 +83,7 @@ def system_test_run() -> str:
     run = {
         "schema": results.SCHEMA, "started": "2026-01-01T00:00:00+0000", "selections": ["system"],
         "seed": 1290, "jobs": 2,
-        "settings": {}, "command": "rackgate system run", "options": "", "cluster_file": "", "took_s": 95.0,
+        "settings": {}, "command": "rackgate system run", "options": "", "cluster_file": "", "duration_s": 95.0,
         "versions": {"kafka": "4.3.1"}, "machine": {"kernel": "6.1", "cpus": 2}, "target_min": 40,
         "tests": [asdict(test)],
     }  # fmt: skip
@@ -222,7 +222,7 @@ JSON = [
     Reader(
         "run.json",
         lambda: '{"run_id": "r", "started": "2026-01-01T00:00:00+00:00", "conditions": {}}',
-        stored_attribute("took_s"),
+        stored_attribute("duration_s"),
     ),
     Reader("rates.json", lambda: '{"k": {"rate": 1.0}}', stored_attribute("rates")),
     Reader("left.json", lambda: '{"b:9092": ["t"]}', topic_cleanup._topics_left),

@@ -69,7 +69,7 @@ def test_a_missed_target_outweighs_an_unknown_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("minutes", "took_s", "uninterrupted", "text"),
+    ("minutes", "duration_s", "uninterrupted", "text"),
     [
         (6, 306.0, True, "target of 6 minutes: met, it took 5.1"),
         (6, 360.0, True, "target of 6 minutes: met, it took 6.0"),
@@ -79,9 +79,9 @@ def test_a_missed_target_outweighs_an_unknown_one() -> None:
     ],
 )
 def test_a_run_can_have_a_target_duration(
-    minutes: float | None, took_s: float, uninterrupted: bool, text: str | None
+    minutes: float | None, duration_s: float, uninterrupted: bool, text: str | None
 ) -> None:
-    target = targets.of_run(minutes, took_s, uninterrupted=uninterrupted)
+    target = targets.of_run(minutes, duration_s, uninterrupted=uninterrupted)
     assert (target and targets.of_run_text(target)) == text
 
 

@@ -85,7 +85,7 @@ def test_run_prints_seed_tests_and_page_and_records_its_command(tmp_path: Path) 
     assert (dict(environment.settings), jobs, environment.cluster_file) == ({"seeds": 3, "seed": 7}, 2, None)
     saved = results.read_json(tmp_path / "run.json")
     assert saved["command"] == "rackgate system run smoke --seed 7 --set seeds=3 --jobs 2"
-    assert saved["took_s"] is not None
+    assert saved["duration_s"] is not None
     # A second run deletes the files of the first one.
     (tmp_path / "tests" / "old").mkdir()
     assert run("run", "smoke", "--run-dir", str(tmp_path), "--seed", "7").exit_code == 0

@@ -258,7 +258,7 @@ def test_skipped_steps_are_listed(run: RunFiles) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target_min", "took_s", "text"),
+    ("target_min", "duration_s", "text"),
     [
         (40, 2340.0, "target of 40 minutes: met, it took 39.0"),
         (40, 2400.0, "target of 40 minutes: met, it took 40.0"),
@@ -268,6 +268,6 @@ def test_skipped_steps_are_listed(run: RunFiles) -> None:
         (40, None, None),
     ],
 )
-def test_target_of_a_run(target_min: float | None, took_s: float | None, text: str | None) -> None:
-    target = results.document({"target_min": target_min, "took_s": took_s}, [])["target"]
+def test_target_of_a_run(target_min: float | None, duration_s: float | None, text: str | None) -> None:
+    target = results.document({"target_min": target_min, "duration_s": duration_s}, [])["target"]
     assert (target and targets.of_run_text(target)) == text

@@ -16,7 +16,7 @@ from pyhooks.simulation import failures as fl
 from pyhooks.simulation.partition_machine import GateSetting
 
 RUNNER = CliRunner()
-DURATIONS = {"took_s": 0.0, "cpu_s": 0.0}
+DURATIONS = {"duration_s": 0.0, "cpu_s": 0.0}
 
 
 def run_simulation(*arguments: str) -> str:
