@@ -142,7 +142,7 @@ class LoadTest(RackScenario):
 
     def _judge(self, events: Sequence[Event], name: str) -> None:
         """Require that the checker ``name`` and those that apply to every history of these clients return true."""
-        found, _ = judge(events, ("faults", CRASHES, "delivery", "offsets", "known", name))
+        found, _ = judge(events, ("faults", CRASHES, "delivery", "offsets", "realtime_order", "known", name))
         self.save(found)
         require_true(found)
 

@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 from ducktape.services.service import Service
 
 from ducktape_tests.cluster import LabAccount
-from ducktape_tests.services.clock import HostClock, compare_clocks
+from ducktape_tests.services.clock import HostClock, clock_details, compare_clocks
 from ducktape_tests.services.host_folder import CLIENTS, DELETE, PIDS, HostFolder, host_root
 from ducktape_tests.services.hosts import run_command
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Details, Event, History
-from pyhooks.history.events import KilledDetails, TornDetails
+from pyhooks.history.events import IntendDetails, KilledDetails, TornDetails
 from pyhooks.workload.processes import stopped_after
 from pyhooks.workload.standby_producer import REQUESTS, RESPONSES
 
@@ -51,8 +51,20 @@ class ClientHost:
     @cached_property
     def clock(self) -> HostClock:
         """Clock of the host, compared with the local one at first use."""
+        return self._compare_clocks()
+
+    def _compare_clocks(self) -> HostClock:
         command = shlex.join([self.python, "-c", "import time; print(time.monotonic_ns())"])
         return compare_clocks(lambda: int(self.account.ssh_output(command)))
+
+    def note_clock(self, history: History, run_ids: Iterable[str]) -> None:
+        """Write the error of runs' converted times to a history, drift until now included; nothing for a local clock.
+
+        Raises:
+            RackgateError: no reading was fast enough.
+        """
+        clocks = clock_details(self.clock, self._compare_clocks, str(self.account.hostname), run_ids)
+        history.extend([clock.event(process="workload") for clock in clocks])
 
 
 class RemoteProcess:
@@ -131,6 +143,7 @@ class Program(RemoteProcess):
         self._host.account.signal(self.pid, signal.SIGTERM)
         wait_for(lambda: not self.runs, goal=f"the end of {self.workload} {self.run_id}", timeout_s=GRACE_S)
         self.fetch()
+        self._host.note_clock(self._history, [self.run_id])
         if self._partial_line:
             raise RackgateError(f"{self.workload} {self.run_id} ended with an incomplete line")
 
@@ -138,6 +151,7 @@ class Program(RemoteProcess):
         """Kill it, and record that in the history, so that checkers know why its events stop."""
         super().kill()
         self.fetch()
+        self._host.note_clock(self._history, [self.run_id])
         if self._partial_line:
             self._history.add(TornDetails(run=self.run_id), "unknown", process="workload")
         self._history.add(KilledDetails(run=self.run_id), process="workload")
@@ -236,6 +250,8 @@ class Clients(Service):
         events = tuple(self.host.clock.to_local(event) for event in History(local).events())
         local.unlink()
         history.extend(events)
+        run_ids = dict.fromkeys(intend.run for _, intend in IntendDetails.each(events) if intend.run is not None)
+        self.host.note_clock(history, run_ids)
         return events
 
     def _start_producer(self) -> RemoteProcess:

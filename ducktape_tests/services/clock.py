@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import ClockDetails
 
 READINGS = 5
 # A fifth of the lag that checkers allow for an observation (LAG_S in pyhooks.checkers.settling_times).
@@ -29,6 +30,10 @@ class HostClock:
     def to_local(self, event: Event) -> Event:
         """Return an event with its timestamps converted from this clock to the local one."""
         return event.shifted(-self.ahead_ns) if self.ahead_ns else event
+
+    def error_until_ns(self, later: HostClock) -> int:
+        """Return the maximum error of times converted with this comparison until a later one of the same clock."""
+        return max(self.error_ns, abs(later.ahead_ns - self.ahead_ns) + later.error_ns)
 
 
 def compare_clocks(read: Callable[[], int], limit_ms: float = ERROR_MS) -> HostClock:
@@ -57,3 +62,23 @@ def compare_clocks(read: Callable[[], int], limit_ms: float = ERROR_MS) -> HostC
             f" the limit is {limit_ms:g} ms"
         )
     return best
+
+
+def clock_details(
+    clock: HostClock, compare: Callable[[], HostClock], host: str, run_ids: Iterable[str]
+) -> list[ClockDetails]:
+    """Return details of a host's clock for each run, with the maximum error of its times until now; none if local.
+
+    Args:
+        clock: comparison by which the times were converted.
+        compare: compares the clock again, to include its drift.
+        host: name of the host.
+        run_ids: runs on the host.
+
+    Raises:
+        RackgateError: no reading was fast enough.
+    """
+    if not clock.ahead_ns:
+        return []
+    error_ns = clock.error_until_ns(compare())
+    return [ClockDetails(run=run, host=host, error_ns=error_ns) for run in run_ids]

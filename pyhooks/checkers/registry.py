@@ -32,6 +32,7 @@ from pyhooks.checkers import (
     progress,
     promise,
     rack_spread,
+    realtime_order,
     recovery,
     refusals,
     request_versions,
@@ -103,6 +104,11 @@ GENERAL: Mapping[str, Checker] = {
     ),
     "offsets": Checker(
         offsets.check_offsets, "each offset has one record, in the order of sending", _kind(events.ProduceDetails)
+    ),
+    "realtime_order": Checker(
+        realtime_order.check_realtime_order,
+        "a record acknowledged before another was sent has the lower offset",
+        _kind(events.ProduceDetails),
     ),
     "transactions": Checker(
         transactions.check_transactions, "transactions are read as a whole or not at all", _transactional

@@ -123,6 +123,17 @@ class KilledDetails(Details, op="killed"):
     run: Omittable[str] = None
 
 
+class ClockDetails(Details, op="clock"):
+    """Clock of the host of a run, if it is not the clock of the history; the run's times were converted to the latter.
+
+    Without such an event, a run has the clock of the history.
+    """
+
+    run: str
+    host: str  # hosts with the same name have one clock
+    error_ns: int  # maximum error of the converted times
+
+
 class TornDetails(Details, op="torn"):
     """An incomplete line: found by the reader of a history, or left by a killed process on another host."""
 

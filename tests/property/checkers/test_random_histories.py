@@ -15,6 +15,7 @@ from pyhooks.checkers.offsets import check_offsets
 from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.promise import check_promise
 from pyhooks.checkers.rack_spread import CLOCK_NS, check_spread
+from pyhooks.checkers.realtime_order import check_realtime_order
 from pyhooks.checkers.recovery import check_recovery
 from pyhooks.checkers.refusals import check_refusals
 from pyhooks.checkers.transactions import check_transactions
@@ -36,7 +37,7 @@ def recovery(events: Sequence[Event]) -> Verdict:
 
 CHECKS: tuple[Callable[[Sequence[Event]], Verdict], ...] = (
     check_faults, check_delivery, check_offsets, check_transactions, check_promise, check_progress, check_refusals,
-    check_spread, recovery,
+    check_spread, check_realtime_order, recovery,
 )  # fmt: skip
 
 

@@ -45,6 +45,7 @@ def test_every_random_history_of_a_correct_cluster_is_valid(seed: int, mode: str
 EVIDENCE: dict[str, list[Where]] = {
     "delivery": [is_("produce"), is_("end"), is_("read", isolation="read_uncommitted", **{"pass": "p2"})],
     "offsets": [is_("produce"), is_("end"), is_("read", isolation="read_uncommitted", **{"pass": "p2"})],
+    "realtime_order": [is_("produce"), is_("end")],
     "transactions": [
         is_("produce"),
         is_("end"),

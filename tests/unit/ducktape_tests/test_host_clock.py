@@ -6,10 +6,11 @@ import time
 
 import pytest
 
-from ducktape_tests.services.clock import HostClock, compare_clocks
+from ducktape_tests.services.clock import HostClock, clock_details, compare_clocks
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import ClockDetails
 
 
 def test_local_clock_has_no_offset() -> None:
@@ -43,3 +44,18 @@ def test_all_timestamps_of_an_event_are_converted() -> None:
     local = HostClock(30, 1).to_local(remote)
     assert (local.mono_ns, local.wall_ms, local.rack) == (70, 5, "a")
     assert local.data == {**data, "sent_ns": 20, "intended_ns": 10}
+
+
+def test_the_error_until_a_later_comparison_includes_the_drift() -> None:
+    first = HostClock(1000, 20)
+    assert first.error_until_ns(HostClock(1000, 5)) == 20
+    assert first.error_until_ns(HostClock(1030, 5)) == first.error_until_ns(HostClock(970, 5)) == 35
+
+
+def test_the_clock_of_another_host_is_described_for_each_run() -> None:
+    found = clock_details(HostClock(-700, 20), lambda: HostClock(-750, 10), "load-1", ["run-1", "run-2"])
+    assert found == [ClockDetails(run=run, host="load-1", error_ns=60) for run in ("run-1", "run-2")]
+
+
+def test_the_local_clock_has_no_error() -> None:
+    assert clock_details(HostClock(0, 0), lambda: HostClock(7, 7), "load-1", ["run-1"]) == []
