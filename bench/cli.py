@@ -67,13 +67,13 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JS
 )
 def run_command(
     scenario: Annotated[
-        str | None, typer.Option(help="Table of bench/scenarios.toml [default: question; with --bootstrap: existing].")
+        str | None, typer.Option(help="Table of bench/scenarios.toml (default: question; with --bootstrap: existing).")
     ] = None,
     scenario_file: Annotated[Path, typer.Option(help="Another file with scenarios.")] = scenarios.SHIPPED,
     master: Annotated[str, typer.Option(help="Spark master, such as local[2] or spark://host:7077.")] = "local[2]",
     topology: Annotated[str | None, typer.Option(help="Topology in place of the scenario's.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for report and results [default: out/bench or out/bench-existing].")
+        Path | None, typer.Option(help="Folder for report and results (default: out/bench or out/bench-existing).")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the measurements of an interrupted run.")] = False,
     bootstrap: Annotated[
@@ -83,16 +83,16 @@ def run_command(
         Path | None, typer.Option(help="With --bootstrap: security settings, in the format of Kafka's tools.")
     ] = None,
     replicas: Annotated[
-        str, typer.Option(help="With --bootstrap: replicas of every topic, leader first [default: from all racks].")
+        str, typer.Option(help="With --bootstrap: replicas of every topic, leader first (default: from all racks).")
     ] = "",
     tasks: Annotated[
-        int | None, typer.Option(min=1, help="Number of Spark tasks that send the load [default: the scenario's].")
+        int | None, typer.Option(min=1, help="Number of Spark tasks that send the load (default: the scenario's).")
     ] = None,
     rate: Annotated[
         float | None, typer.Option(help="Records/s of every cell, in place of its own rate or percentage.")
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option(help="Partitions of the topics of every cell; all replicas lead some [default: 1].")
+        int | None, typer.Option(help="Partitions of the topics of every cell; all replicas lead some (default: 1).")
     ] = None,
     shared: Annotated[
         bool,
@@ -285,7 +285,7 @@ bench_app.command("compare", epilog=result_comparison.EPILOG)(result_comparison.
 )
 def report_command(
     result: Annotated[Path, typer.Argument(help="results.json or its folder.")] = DEFAULT_OUT,
-    out: Annotated[Path | None, typer.Option(help="Folder for the report [default: that of the result].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the report (default: that of the result).")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Render page and pictures again from a stored result; needs no cluster.
@@ -324,7 +324,7 @@ def report_command(
 def speed_command(
     observations: Annotated[
         list[int] | None,
-        typer.Option(min=1, help="Number of observations; may be repeated [default: 5 and 50 million]."),
+        typer.Option(min=1, help="Number of observations; may be repeated (default: 5 and 50 million)."),
     ] = None,
     master: Annotated[str, typer.Option(help="Spark master.")] = "local[2]",
     out: Annotated[Path, typer.Option(help="Folder for speed.json and, temporarily, the observations.")] = SPEED_OUT,

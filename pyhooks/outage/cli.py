@@ -38,7 +38,7 @@ POLL_S = 5.0
 
 AuditFileOption = Annotated[
     Path | None,
-    typer.Option(help="Audit file of this host [default: rackgate/audit.jsonl in $XDG_STATE_HOME or ~/.local/state]."),
+    typer.Option(help="Audit file of this host (default: rackgate/audit.jsonl in $XDG_STATE_HOME or ~/.local/state)."),
 ]
 AuditTopicOption = Annotated[str, typer.Option(help="Audit topic of the cluster.", metavar="TOPIC")]
 TimeoutOption = Annotated[float, typer.Option(help="Timeout of each query and change, in seconds.", min=1.0, max=600.0)]

@@ -82,7 +82,7 @@ def check_command(
         ),
     ] = False,
     audit_file: Annotated[
-        Path | None, typer.Option(help="Audit file of rackgate lower, for --expect-racks [default: see its --help].")
+        Path | None, typer.Option(help="Audit file of rackgate lower, for --expect-racks (default: see its --help).")
     ] = None,
     audit_topic: Annotated[
         str, typer.Option(help="Audit topic of rackgate lower, for --expect-racks.", metavar="TOPIC")

@@ -130,7 +130,7 @@ def plan_command(
     racks: Annotated[str, typer.Option(help="Brokers of each rack: a:2,b:2,c:1.", metavar="RACKS", show_default=False)],
     rf: Annotated[
         list[int] | None,
-        typer.Option(min=1, max=MAX_REPLICAS, help="Only this replication factor; can be repeated [default: 1 to 5]."),
+        typer.Option(min=1, max=MAX_REPLICAS, help="Only this replication factor; can be repeated (default: 1 to 5)."),
     ] = None,
     placements: Annotated[
         list[str] | None,

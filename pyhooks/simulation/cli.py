@@ -54,13 +54,13 @@ def simulate_command(
     ] = None,
     partitions: Annotated[int, typer.Option(min=1, max=MAX_PARTITIONS, help="Partitions of all topics.")] = 1000,
     topics: Annotated[
-        int | None, typer.Option(min=1, help="Topics [default: one for each 100 partitions].", show_default=False)
+        int | None, typer.Option(min=1, help="Topics (default: one for each 100 partitions).", show_default=False)
     ] = None,
     setting: Annotated[
         list[str] | None,
         typer.Option(
             help="M,R to simulate, such as 2,2; then lower=30m for an operator who lowers R to 1 after that time, and"
-            " elr=racks, replicas or off, as in rackgate model exact; can be repeated [default: 2,1 and 2,2].",
+            " elr=racks, replicas or off, as in rackgate model exact; can be repeated (default: 2,1 and 2,2).",
             show_default=False,
         ),
     ] = None,
