@@ -157,7 +157,7 @@ def _lower(
         raise RackgateError("nothing was changed", exit_status=1)
 
     def accepts(error: str) -> bool:
-        console.print(plain(f"the audit topic does not take the record: {error}"), soft_wrap=True)
+        console.print(plain(f"the audit topic can't be used: {error}"), soft_wrap=True)
         return accept_file_only or confirm("go on with the audit file of this host alone?", "--accept-file-only")
 
     lowering, began, by = uuid.uuid4().hex[:12], now(), author()
@@ -213,12 +213,11 @@ def _value_before(topic: str, observed: ObservedTopic | None, to: int) -> tuple[
             " if it was lowered before",
             exit_status=1,
         )
-    offline = [str(partition.number) for partition in observed.partitions if partition.leader < 0]
-    if offline:
+    if offline := observed.offline():
         raise RackgateError(
-            f"topic {topic}: partition {', '.join(offline)} has no leader; with a lower min.insync.racks the controller"
-            " would forget all but one of the replicas that could lead: see 'A partition that waits for a replica' in"
-            " kip/operations.md",
+            f"topic {topic}: partition {', '.join(map(str, offline))} has no leader; with a lower min.insync.racks the"
+            " controller would forget all but one of the replicas that could lead: see 'A partition that waits for a"
+            " replica' in kip/operations.md",
             exit_status=1,
         )
     return own, racks

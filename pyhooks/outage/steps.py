@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Literal, Protocol
 
 from pyhooks.audit import audit_record
@@ -104,7 +105,7 @@ class Operator:
                 with the audit file alone.
 
         Raises:
-            RackgateError: the audit file can't be read or written, or another process holds its lock; nothing changed.
+            RackgateError: the audit file can't be read, or another process holds its lock; nothing changed.
         """
         with self._journal.lock():
             topics = [one.topic for one in terms]
@@ -124,7 +125,7 @@ class Operator:
                 if accepted is False:
                     outcomes.append(TopicOutcome(one.topic, "refused", "not changed: the audit topic takes no records"))
                 else:
-                    outcomes.append(self._lower_one(one, accept_once))
+                    outcomes.append(_outcome_of(one.topic, partial(self._lower_one, one, accept_once)))
             return tuple(outcomes)
 
     def _lower_one(self, terms: Terms, accept_file_only: Callable[[str], bool]) -> TopicOutcome:
@@ -135,6 +136,9 @@ class Operator:
             return TopicOutcome(terms.topic, "refused", f"not changed: the audit topic takes no records: {error_text}")
         # read after the own record is there: of two operators at least one sees the other
         contents = self._journal.read()
+        if not error_text and contents.topic_error and not accept_file_only(contents.topic_error):
+            text = f"not changed: the audit topic can't be read: {contents.topic_error}"
+            return self._close(terms, "abandoned", "refused", text)
         open_ = contents.open_lowerings(terms.topic)
         for sequence in (contents.file.records, contents.topic.records):
             if rivals := earlier_contenders(terms, sequence, open_):
@@ -148,6 +152,9 @@ class Operator:
         if before.own_values != {terms.old} or before.in_force(terms.old) != terms.old_racks:
             text = f"min.insync.racks changed meanwhile: it {describe(before)}, and was {value_text(terms.old)}"
             return self._close(terms, "abandoned", "lost", text)
+        if offline := before.offline():
+            text = f"not changed: partition {', '.join(map(str, offline))} has no leader any more"
+            return self._close(terms, "abandoned", "refused", text)
         if self._patience.now() - began > CHANGE_WINDOW:
             # another host may have closed the record meanwhile
             text = f"not changed, since that took longer than {CHANGE_WINDOW.seconds} s; try again"
@@ -169,7 +176,7 @@ class Operator:
             text = f"another client changed min.insync.racks at the same time: it {describe(after)}"
             return self._close(terms, "superseded", "lost", text)
         seen = f"it {describe(after)}" if after else "the cluster can't be queried"
-        text = f"it is not known whether min.insync.racks was changed: {why or 'not all brokers report it'}; {seen}"
+        text = f"it is not known whether min.insync.racks was changed: {why or unreported_text(after)}; {seen}"
         return TopicOutcome(terms.topic, "unknown", text)
 
     def restore(
@@ -183,8 +190,8 @@ class Operator:
             lowering: only those of this command.
 
         Raises:
-            RackgateError: the audit file can't be read or written, or another process holds its lock; or the cluster
-                can't be queried.
+            RackgateError: the audit file can't be read, or another process holds its lock; or the cluster can't be
+                queried. Nothing changed.
         """
         contents = self._journal.read()
         chosen = sorted(
@@ -199,19 +206,24 @@ class Operator:
         if not chosen:
             return ()
         observed = self._cluster.observe(chosen)
-        outcomes: list[TopicOutcome] = []
+        outcomes: dict[str, TopicOutcome] = {}
+        unrecorded: dict[str, bool] = {}  # of the topics to change or to record
         for topic in chosen:
             plan = _plan(topic, contents, observed.get(topic))
-            if isinstance(plan, TopicPlan):
-                decision = _decide(plan, observed[topic], due_only=due_only, at=self._patience.now())
-                if decision is None or plan.unrecorded:
-                    with self._journal.lock():
-                        settled = self._settle([topic]) if plan.unrecorded else {}
-                        decision = self._restore_one(topic, settled, due_only=due_only)
-                outcomes.append(decision)
+            if isinstance(plan, TopicOutcome):
+                outcomes[topic] = plan
+                continue
+            decision = _decide(plan, observed[topic], due_only=due_only, at=self._patience.now())
+            if decision is None or plan.unrecorded:
+                unrecorded[topic] = plan.unrecorded
             else:
-                outcomes.append(plan)
-        return tuple(outcomes)
+                outcomes[topic] = decision
+        if unrecorded:
+            with self._journal.lock():
+                for topic, settle in unrecorded.items():
+                    step = partial(self._restore_one, topic, settle=settle, due_only=due_only)
+                    outcomes[topic] = _outcome_of(topic, step)
+        return tuple(outcomes[topic] for topic in chosen)
 
     def dismiss(self, topics: Collection[str], reason: str) -> tuple[TopicOutcome, ...]:
         """Close the open lowerings of topics without a change.
@@ -229,8 +241,9 @@ class Operator:
             error = self._record("superseded", open_, f"dismissed: {reason}") if open_ else ""
         return tuple(TopicOutcome(one.topic, "closed", f"dismissed: {reason}{file_only_text(error)}") for one in open_)
 
-    def _restore_one(self, topic: str, settled: Mapping[str, TopicOutcome], *, due_only: bool) -> TopicOutcome:
-        """Restore a topic, with the lock held, from what is read now; ``settled`` is what was recorded before."""
+    def _restore_one(self, topic: str, *, settle: bool, due_only: bool) -> TopicOutcome:
+        """Restore a topic, with the lock held, from what is read now; with ``settle`` record first what is missing."""
+        settled = self._settle([topic]) if settle else {}
         contents = self._journal.read()
         if not contents.open_lowerings(topic):
             return settled.get(topic, TopicOutcome(topic, "closed", "another command has closed it"))
@@ -260,16 +273,19 @@ class Operator:
             why = str(error)
         after, verified = self._verify(topic, plan.value)
         if verified and after:
-            note = unverified_text(after)
+            racks = after.in_force(plan.value)
+            # the cluster's value may have been lowered by hand, which is in no record
+            below = f"but R in force is {racks}, and was {plan.racks} before" if racks < plan.racks else ""
+            note = "; ".join(filter(None, [below, unverified_text(after)]))
             error_text = self._record("restored", terms, note)
             text = f"min.insync.racks is {value_text(plan.value)} again{'; ' * bool(note)}{note}"
-            return TopicOutcome(topic, "restored", text + file_only_text(error_text))
+            return TopicOutcome(topic, "lost" if below else "restored", text + file_only_text(error_text))
         if after and not after.unknown and not after.own_values & {plan.value, *observed.own_values}:
             text = f"another client changed min.insync.racks at the same time: it {describe(after)}"
             self._record("superseded", terms, text)
             return TopicOutcome(topic, "lost", text)
         seen = f"it {describe(after)}" if after else "the cluster can't be queried"
-        text = f"it is not known whether min.insync.racks was restored: {why or 'not all brokers report it'}; {seen}"
+        text = f"it is not known whether min.insync.racks was restored: {why or unreported_text(after)}; {seen}"
         return TopicOutcome(topic, "unknown", text)
 
     def _settle(self, topics: Sequence[str]) -> dict[str, TopicOutcome]:
@@ -321,7 +337,10 @@ class Operator:
         return observed
 
     def _verify(self, topic: str, value: int | None) -> tuple[ObservedTopic | None, bool]:
-        """Wait until all current brokers of a topic report a value; return the last report, and whether they do."""
+        """Wait until all current brokers and all leaders report a value; return the last report, and whether they do.
+
+        A broker that does not report it may be cut off from the controllers, and lead with the old value.
+        """
         last = None
         deadline = time.monotonic() + self._patience.verify_s
         while True:
@@ -329,7 +348,7 @@ class Operator:
                 last = self._observe(topic)
             except RackgateError:
                 last = None
-            if last is not None and last.own_values == {value}:
+            if last is not None and last.own_values == {value} and not last.unverified_leaders():
                 return last, True
             if time.monotonic() >= deadline:
                 return last, False
@@ -344,6 +363,14 @@ class Operator:
     def _close(self, terms: Terms, event: Event, result: Result, text: str) -> TopicOutcome:
         self._record(event, [terms], text)
         return TopicOutcome(terms.topic, result, text)
+
+
+def _outcome_of(topic: str, step: Callable[[], TopicOutcome]) -> TopicOutcome:
+    """Return the outcome of a step; an error makes it unknown, and does not hide the outcomes of other topics."""
+    try:
+        return step()
+    except RackgateError as error:
+        return TopicOutcome(topic, "unknown", f"{error}; see 'rackgate audit' for what was changed")
 
 
 def _plan(topic: str, contents: AuditContents, observed: ObservedTopic | None) -> TopicPlan | TopicOutcome:
@@ -393,6 +420,13 @@ def unverified_text(observed: ObservedTopic) -> str:
         return ""
     brokers = ", ".join(map(str, observed.unverified))
     return f"not verified on unavailable brokers, which apply it before they lead: {brokers}"
+
+
+def unreported_text(observed: ObservedTopic | None) -> str:
+    """Return why a change could not be verified: which brokers did not report the topic's value."""
+    if observed is None or not observed.unverified:
+        return "not all brokers report it"
+    return f"broker {', '.join(map(str, observed.unverified))} did not report it"
 
 
 def file_only_text(error: str) -> str:

@@ -37,6 +37,14 @@ class ObservedTopic:
         """Return the R in force, not capped, if the topic's own value were this."""
         return self.inherited if own is None else own
 
+    def offline(self) -> tuple[int, ...]:
+        """Return the numbers of the partitions without a leader."""
+        return tuple(partition.number for partition in self.partitions if partition.leader < 0)
+
+    def unverified_leaders(self) -> frozenset[int]:
+        """Return the leaders that did not report the value."""
+        return frozenset(partition.leader for partition in self.partitions) & frozenset(self.unverified)
+
     def waits_for(self, min_racks: int) -> tuple[str, ...]:
         """Return what keeps R from being restored now, one text for each partition concerned; empty if nothing does.
 

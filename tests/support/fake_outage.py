@@ -44,6 +44,8 @@ class FakeCluster:
             timeout, applied); when there are none left, changes are done.
         reachable: whether queries succeed.
         leader: broker that leads, or -1.
+        current: brokers that respond with recent metadata.
+        unverified: brokers that do not report R.
     """
 
     own: int | None = 2
@@ -53,10 +55,14 @@ class FakeCluster:
     reachable: bool = True
     leader: int = 1
     current: frozenset[int] = frozenset(RACKS)
+    unverified: tuple[int, ...] = ()
 
     def observed(self) -> ObservedTopic:
         partition = ReportedPartition(TOPIC, 0, self.leader, tuple(RACKS), self.isr)
-        return ObservedTopic(TOPIC, frozenset({self.own}), self.inherited, 2, (partition,), RACKS, self.current)
+        own = frozenset({self.own})
+        return ObservedTopic(
+            TOPIC, own, self.inherited, 2, (partition,), RACKS, self.current, unverified=self.unverified
+        )
 
 
 @dataclass

@@ -316,6 +316,76 @@ def test_a_cluster_that_is_lost_in_the_middle_leaves_the_result_unknown() -> Non
         scene.operator().restore(None, due_only=False)
 
 
+@pytest.mark.parametrize(("unverified", "result"), [((1,), "unknown"), ((3,), "lowered")])
+def test_a_leader_that_does_not_report_the_value_leaves_it_unknown(unverified: tuple[int, ...], result: str) -> None:
+    scene = Scene(FakeCluster(isr=SHRUNK, leader=1, unverified=unverified))
+    (outcome,) = scene.operator().lower([make_terms()], decline)
+    assert (outcome.result, scene.cluster.own) == (result, 1)
+    if result == "unknown":
+        assert outcome.text.endswith("changed: broker 1 did not report it; it is 1")
+        assert exit_status([outcome]) == 2
+    else:
+        assert "not verified on unavailable brokers, which apply it before they lead: 3" in outcome.text
+
+
+def test_a_partition_that_lost_its_leader_meanwhile_is_not_lowered() -> None:
+    scene = Scene()
+
+    def offline(step: str) -> None:
+        if step == "after topic":
+            scene.cluster.leader = -1
+
+    operator = make_operator(scene.cluster, scene.file, scene.topic, scene.clock, turn=offline)
+    (outcome,) = operator.lower([make_terms()], decline)
+    assert (outcome.result, scene.cluster.own) == ("refused", 2)
+    assert outcome.text == "not changed: partition 0 has no leader any more"
+    assert scene.statuses() == ["abandoned"]
+
+
+def test_an_audit_topic_that_can_not_be_read_again_hides_no_other_operator() -> None:
+    scene = Scene()
+
+    def lost(step: str) -> None:
+        if step == "after topic":
+            scene.topic.available = False
+
+    operator = make_operator(scene.cluster, scene.file, scene.topic, scene.clock, turn=lost)
+    (outcome,) = operator.lower([make_terms()], decline)
+    assert (outcome.result, scene.cluster.own) == ("refused", 2)
+    assert outcome.text == "not changed: the audit topic can't be read: topic is not available"
+
+
+@pytest.mark.parametrize("restoring", [False, True])
+def test_a_file_that_fails_after_the_change_leaves_the_outcome_unknown(*, restoring: bool) -> None:
+    scene = Scene()
+    if restoring:
+        scene.operator().lower([make_terms()], decline)
+        scene.cluster.isr = HEALED
+
+    def full(step: str) -> None:
+        if step == "after set":
+            scene.file.available = False
+
+    operator = make_operator(scene.cluster, scene.file, scene.topic, scene.clock, turn=full)
+    change = operator.restore(None, due_only=False) if restoring else operator.lower([make_terms()], decline)
+    assert results(change) == ["unknown"]
+    assert change[0].text == "file is not available; see 'rackgate audit' for what was changed"
+    assert scene.cluster.own == (2 if restoring else 1)
+    scene.file.available = True
+    assert scene.statuses() == ["unfinished"]
+
+
+def test_a_restoration_to_a_cluster_value_that_was_lowered_meanwhile_is_reported() -> None:
+    scene = Scene(FakeCluster(own=None, isr=SHRUNK))
+    scene.operator().lower([make_terms(old=None)], decline)
+    scene.cluster.isr, scene.cluster.inherited = HEALED, 1
+    (outcome,) = scene.operator().restore(None, due_only=False)
+    assert (outcome.result, scene.cluster.own) == ("lost", None)
+    assert outcome.text.endswith("not set (the cluster's value) again; but R in force is 1, and was 2 before")
+    assert exit_status([outcome]) == 1
+    assert scene.statuses() == ["restored"]
+
+
 def test_without_the_audit_topic_the_operator_decides() -> None:
     scene = Scene()
     scene.topic.available = False
