@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from pyhooks.checkers import cluster_view
 from pyhooks.checkers.duplicate_writes import WHY, DuplicateWrites
@@ -29,7 +29,8 @@ def check_offsets(events: Sequence[Event]) -> Verdict:
     * two records acknowledged at one offset;
     * one record acknowledged or recorded twice;
     * an acknowledged offset that has another record or none;
-    * two reads that differ at an offset;
+    * two reads that differ at an offset, or an offset that one complete read skips, and another one of the same
+      isolation does not;
     * a record of an idempotent or transactional producer that is behind a later one in the log;
     * logs that differ at an offset that both have, of brokers in sync at the last observation, after the last fault.
       This applies up to the end of the final read: later records may be uncommitted.
@@ -122,6 +123,19 @@ def _differing_reads(reads: Sequence[Read]) -> Iterator[str]:
         for offset, key in read.keys.items():
             if keys.setdefault(offset, key) != key:
                 yield f"{read.partition}: offset {offset} was read as {keys[offset]} and as {key}"
+    complete: defaultdict[tuple[PartitionName, str], list[Read]] = defaultdict(list)
+    for read in reads:
+        if not read.gaps:
+            complete[read.partition, read.isolation].append(read)
+    for (partition, isolation), passes in complete.items():
+        for one, two in pairwise(passes):
+            covered = range(max(one.low, two.low), min(one.end, two.end))
+            if skipped := sorted(offset for offset in one.keys.keys() ^ two.keys.keys() if offset in covered):
+                key = one.keys.get(skipped[0], two.keys.get(skipped[0]))
+                yield (
+                    f"{partition}: {len(skipped)} offsets were read in one {isolation} read and skipped in another, the"
+                    f" first is {skipped[0]} with {key}"
+                )
 
 
 def _differing_logs(events: Sequence[Event], records: Records) -> Iterator[str]:

@@ -121,6 +121,7 @@ class Read:
     low: int = 0  # first offset
     end: int = 0  # offset at which the log ended
     begun_ns: int = 0  # monotonic time at which the read began; if not recorded, the time of its first chunk
+    ended_ns: int = 0  # monotonic time of its last chunk
     gaps: list[str] = field(default_factory=list)  # descriptions of missing parts
     keys: dict[int, str | None] = field(default_factory=dict)  # offset to key
     values: dict[int, object] = field(default_factory=dict)  # offset to value, where recorded
@@ -230,6 +231,7 @@ class Records:
             begun_ns = event.mono_ns if part.begun_ns is None else part.begun_ns
             read = found.setdefault(key, Read(*key[:2], part.partitions, part.isolation, begun_ns=begun_ns))
             read.begun_ns = min(read.begun_ns, begun_ns)
+            read.ended_ns = max(read.ended_ns, event.mono_ns)
             if chunk := ReadChunkDetails.of(event):
                 chunks[key].append((event, chunk))
             else:

@@ -29,6 +29,7 @@ from pyhooks.checkers import (
     offsets,
     phases,
     placement_reports,
+    polls,
     progress,
     promise,
     rack_spread,
@@ -140,6 +141,16 @@ OF_TESTS: Mapping[str, Checker] = {
         visibility.check_visibility,
         "records with acks=1 are hidden until the ISR is sufficient",
         _kind(events.VisibleDetails),
+    ),
+    "polls": Checker(
+        polls.check_polls,
+        "consumers receive each record once, in order, and only if it is committed",
+        _kind(
+            events.FollowDetails,
+            events.VisibleDetails,
+            events.FetchDetails,
+            events.ArrivalsDetails,
+        ),
     ),
     "idle": Checker(
         idle_topics.check_idle,

@@ -1,13 +1,13 @@
 """Check that transactions are all or nothing for read_committed consumers.
 
-Reads ``produce`` events with ``txn``, ``txn``, ``end`` and ``killed`` events, and the read_committed ``read`` of every
-partition.
+Reads ``produce`` events with ``txn``, ``txn``, ``end`` and ``killed`` events, and all read_committed ``read`` events;
+the last pass over every partition must be complete.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pyhooks.checkers.record_view import COMMITTED, UNCOMMITTED, Attempt, PartitionName, Read, Records
 from pyhooks.checkers.verdict import Findings, Verdict
@@ -16,6 +16,9 @@ from pyhooks.history.event_log import Event, Outcome
 
 def check_transactions(events: Sequence[Event]) -> Verdict:
     """Check that all records of a committed transaction are read, none of an aborted one, all or none if uncertain.
+
+    The last read_committed pass counts. But no read_committed read at all may have a record of an aborted transaction,
+    nor a record of a transaction of which another record was sent only after the read had ended.
 
     Unknown:
 
@@ -50,6 +53,9 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
             if number not in uncommitted or uncommitted[number].end > read.end:
                 ends[read.partition] = read.end
             visible.update(read.keys.values())
+    committed_reads = [read for read in records.reads if read.isolation == COMMITTED]
+    ever_visible = visible.union(*(read.keys.values() for read in committed_reads))
+    found.wrong += _read_before_commit(members, committed_reads)
     killed = {name for (name, _), run in records.runs.items() if run.killed}
     behind = _behind(records, ends)
     for run, txn in sorted(members.keys() | records.transactions.keys()):
@@ -84,7 +90,8 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
             if any(read.begun_ns < end.ended_ns for read in reads_of):
                 found.missing.append(f"{name} ended after the final read began")
                 late |= partitions.keys()
-        if problem := _problem(outcome, {attempt.key: attempt for attempt in attempts}, visible, late | expired):
+        seen = ever_visible if outcome == "fail" else visible
+        if problem := _problem(outcome, {attempt.key: attempt for attempt in attempts}, seen, late | expired):
             # Without a complete read, an absent record may only not have been read.
             found.add(f"{name}, {problem}", certain=not (unread and "not read" in problem))
     found.missing += [
@@ -94,6 +101,21 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
     ]
     found.missing += unread
     return found.verdict("transactions")
+
+
+def _read_before_commit(
+    members: Mapping[tuple[str, int], Sequence[Attempt]], committed_reads: Sequence[Read]
+) -> Iterator[str]:
+    """Describe records that a read_committed read has from transactions that sent records after it had ended."""
+    for (run, txn), attempts in sorted(members.items()):
+        last = max(attempts, key=lambda attempt: attempt.sent_ns)
+        keys = {attempt.key for attempt in attempts}
+        for read in committed_reads:
+            if read.ended_ns <= last.sent_ns and (early := sorted(keys.intersection(map(str, read.keys.values())))):
+                yield (
+                    f"transaction {txn} of run {run}: {early[0]} was read as committed before {last.key} of the same"
+                    " transaction was sent"
+                )
 
 
 def _behind(records: Records, ends: Mapping[PartitionName, int]) -> dict[PartitionName, tuple[str, int]]:
