@@ -22,8 +22,8 @@ def seconds(text: str, option: str, *, max_s: float = MAX_S) -> float:
     Raises:
         RackgateError: the text is not a duration, or the duration is out of bounds.
     """
-    found = _WRITTEN.fullmatch(text.strip())
-    value = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    match = _WRITTEN.fullmatch(text.strip())
+    value = float(match[1]) * _SECONDS[match[2]] if match else 0.0
     if not 0 < value <= max_s:
         raise RackgateError(f"{option} {text}: expected a duration such as 500ms, 30s or 2m, at most {max_s / 3600:g}h")
     return value

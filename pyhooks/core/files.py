@@ -66,10 +66,10 @@ def read_object(path: Path, advice: str) -> dict[str, Any]:
     Raises:
         RackgateError: as for ``read_json``, or it is not an object.
     """
-    found = read_json(path, advice)
-    if not isinstance(found, dict):
-        raise RackgateError(f"{path}: must be a JSON object, is {found!r:.60}; {advice}")
-    return found
+    content = read_json(path, advice)
+    if not isinstance(content, dict):
+        raise RackgateError(f"{path}: must be a JSON object, is {content!r:.60}; {advice}")
+    return content
 
 
 def complete_lines(text: str) -> list[str]:
@@ -89,7 +89,7 @@ def parse_json(text: str, *, constants: Callable[[str], Any] | None = None) -> A
             integer beyond 64 bits or a lone surrogate.
     """
     try:
-        found = json.loads(
+        parsed = json.loads(
             text,
             parse_constant=constants or _refuse_constant,
             parse_float=_finite,
@@ -97,10 +97,10 @@ def parse_json(text: str, *, constants: Callable[[str], Any] | None = None) -> A
             object_pairs_hook=unique_keys,
         )
         if "\\u" in text:
-            json.dumps(found, ensure_ascii=False).encode()
+            json.dumps(parsed, ensure_ascii=False).encode()
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-    return found
+    return parsed
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -109,11 +109,11 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     Raises:
         ValueError: a key occurs twice.
     """
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         keys = [key for key, _ in pairs]
         raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r:.60} occurs twice")
-    return found
+    return mapping
 
 
 def _refuse_constant(name: str) -> NoReturn:

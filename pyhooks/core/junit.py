@@ -60,9 +60,9 @@ def _seconds(node: ElementTree.Element) -> float:
 def _case(node: ElementTree.Element) -> JUnitCase:
     status: Status = "passed"
     lines: list[str] = []
-    for tag, found in _STATUSES.items():
+    for tag, meaning in _STATUSES.items():
         if (child := node.find(tag)) is not None:
-            status, lines = found, (child.get("message") or child.get("type") or "").strip().splitlines()
+            status, lines = meaning, (child.get("message") or child.get("type") or "").strip().splitlines()
             break
     owner, name = node.get("classname") or "", node.get("name") or ""
     return JUnitCase(owner, name, status, _seconds(node), lines[0] if lines else "")

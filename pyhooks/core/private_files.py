@@ -58,10 +58,10 @@ def make_folder(path: Path, advice: str) -> Path:
             folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise RackgateError(f"{error.filename}: can't be created: {error.strerror}; {advice}") from error
-    found = find_folder(path, advice)
-    if found is None:
+    existing = find_folder(path, advice)
+    if existing is None:
         raise RackgateError(f"{path}: was removed while it was being used; {advice}")
-    return found
+    return existing
 
 
 def open_file(path: Path, flags: int, advice: str, *, forbidden: int = OTHERS_WRITE, root_may_own: bool = False) -> int:

@@ -27,7 +27,7 @@ def tree() -> tuple[float, float]:
     Shared pages count for each process. The CPU time of an ended process counts once its parent has waited for it.
     """
     usages = _own_usages().values()
-    return sum(one.memory_bytes for one in usages) / 2**30, sum(one.own_s + one.ended_s for one in usages)
+    return sum(usage.memory_bytes for usage in usages) / 2**30, sum(usage.own_s + usage.ended_s for usage in usages)
 
 
 @dataclass(frozen=True)
@@ -76,16 +76,20 @@ def others(cores: Collection[int] | None = None, own_s: Callable[[], float] | No
         cores: core numbers, or None for all.
         own_s: returns our own CPU seconds on these cores; by default those of this process and its descendants.
     """
-    found = Others()
+    usage_of_others = Others()
     with _own() if own_s is None else nullcontext(own_s) as own:
         begun, busy, used = time.monotonic(), busy_s(cores), own()
         try:
-            yield found
+            yield usage_of_others
         finally:
-            found.seconds = time.monotonic() - begun
-            found.own_s = own() - used
+            usage_of_others.seconds = time.monotonic() - begun
+            usage_of_others.own_s = own() - used
             # ticks are coarse, so the difference can be slightly negative
-            found.cpus = max(0.0, busy_s(cores) - busy - found.own_s) / found.seconds if found.seconds else 0.0
+            usage_of_others.cpus = (
+                max(0.0, busy_s(cores) - busy - usage_of_others.own_s) / usage_of_others.seconds
+                if usage_of_others.seconds
+                else 0.0
+            )
 
 
 @contextmanager
@@ -102,8 +106,8 @@ def _own() -> Iterator[Callable[[], float]]:
     def sample() -> tuple[float, float]:
         with lock:
             now = _own_usages()
-            last.update({process: one.own_s for process, one in now.items()})
-            return sum(one.own_s + one.ended_s for one in now.values()), sum(last.values())
+            last.update({process: usage.own_s for process, usage in now.items()})
+            return sum(usage.own_s + usage.ended_s for usage in now.values()), sum(last.values())
 
     begun = sample()
 

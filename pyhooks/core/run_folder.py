@@ -168,13 +168,13 @@ def _check_marker(folder: Path, kind: Kind) -> None:
     if not stat.S_ISREG(marker.lstat().st_mode):
         raise _foreign(folder, kind, f"its {MARKER} is not a regular file")
     try:
-        found = json.loads(marker.read_text(encoding="utf-8"))
+        content = json.loads(marker.read_text(encoding="utf-8"))
     except ValueError:
-        found = None
-    if found == json.loads(kind.marker):
+        content = None
+    if content == json.loads(kind.marker):
         return
-    if isinstance(found, dict) and found.get("project") == PROJECT:
-        made = f"kind {found.get('kind')!r}, format {found.get('format')!r}"
+    if isinstance(content, dict) and content.get("project") == PROJECT:
+        made = f"kind {content.get('kind')!r}, format {content.get('format')!r}"
         raise _foreign(folder, kind, f"belongs to a run of {made}, not of kind {kind.name!r}, format {kind.format}")
     raise _foreign(folder, kind, f"its {MARKER} is not one of {PROJECT}")
 

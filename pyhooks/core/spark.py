@@ -71,8 +71,8 @@ def _is_loopback(host: str) -> bool:
 
 def slots(master: str) -> int | None:
     """Return how many tasks a master runs at a time, or None if its name does not give it as ``local[2]`` does."""
-    found = _LOCAL.fullmatch(master)
-    return int(found["cores"] or 1) if found else None
+    match = _LOCAL.fullmatch(master)
+    return int(match["cores"] or 1) if match else None
 
 
 def pack(folder: Path, packages: Sequence[str]) -> Path:
@@ -201,15 +201,15 @@ def check_defaults_file() -> None:
     file = defaults_file()
     try:
         text = file.read_text(encoding="utf-8")
-        found = file.stat()
+        status = file.stat()
     except FileNotFoundError:
         return
     except (OSError, UnicodeDecodeError) as error:
         raise RackgateError(f"{file}: Spark's configuration can't be read: {error}") from error
-    closed = 0o077 if found.st_uid == os.geteuid() else 0o007
-    if _SECRET_LINE.search(text) and found.st_mode & closed:
+    closed = 0o077 if status.st_uid == os.geteuid() else 0o007
+    if _SECRET_LINE.search(text) and status.st_mode & closed:
         raise RackgateError(
-            f"{file} has {SECRET} and mode {stat.S_IMODE(found.st_mode):04o}, so other users can read it: chmod 600"
+            f"{file} has {SECRET} and mode {stat.S_IMODE(status.st_mode):04o}, so other users can read it: chmod 600"
         )
 
 

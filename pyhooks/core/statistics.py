@@ -85,11 +85,11 @@ def histogram_quantiles(counts: npt.NDArray[np.int64], bins: Floats, quantiles: 
     """
     sums = counts.cumsum(axis=1)
     totals = sums[:, -1]
-    found = np.empty((counts.shape[0], quantiles.size))
+    values = np.empty((counts.shape[0], quantiles.size))
     for row in range(counts.shape[0]):
         rank = np.maximum(1, np.ceil(quantiles * totals[row]))
-        found[row] = bins[np.minimum(np.searchsorted(sums[row], rank), bins.size - 1)]
-    return found
+        values[row] = bins[np.minimum(np.searchsorted(sums[row], rank), bins.size - 1)]
+    return values
 
 
 def resampled_quantiles(

@@ -105,7 +105,10 @@ class Table:
         """Return an error that names ``key``."""
         # quoted keys and ids may contain line breaks or terminal control characters
         line = " ".join(f"{self._place}{key}: {why}".split())
-        printable = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in line)
+        printable = "".join(
+            character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+            for character in line
+        )
         return RackgateError(f"{self._file}: {printable}")
 
     def done(self) -> None:
@@ -160,10 +163,10 @@ class Table:
         value = self._raw.pop(key)
         try:
             # JSON, because only its strict mode reads lists into tuples
-            found: V = _adapter(kind).validate_json(json.dumps(value, default=_date), strict=True)
+            validated: V = _adapter(kind).validate_json(json.dumps(value, default=_date), strict=True)
         except ValidationError as error:
             raise self.wrong(key, f"{_reason(error)}, is {value!r:.100}") from error
-        return found
+        return validated
 
     def scalar(self, key: str) -> str | int | float | bool:
         """Read a text, a number, true or false."""
@@ -246,7 +249,7 @@ def _fields(kind: Any) -> Mapping[str, tuple[Any, bool]]:
 def _one_of(allowed: tuple[object, ...]) -> AfterValidator:
     def check(value: object) -> object:
         # True equals 1 in Python, but not in TOML
-        if not any(type(value) is type(one) and value == one for one in allowed):
+        if not any(type(value) is type(choice) and value == choice for choice in allowed):
             raise ValueError(f"must be one of {', '.join(map(str, allowed))}")
         return value
 

@@ -61,10 +61,10 @@ class FaultTarget:
         """
         brokers = {key: node for node in cluster.topology.brokers for key in (node.name, str(node.node_id))}
         names = name.split(",")
-        if unknown := [one for one in names if one not in brokers]:
+        if unknown := [broker_name for broker_name in names if broker_name not in brokers]:
             known = ", ".join(str(node.node_id) for node in cluster.topology.brokers)
             raise RackgateError(f"topology {cluster.topology.name}: no broker {unknown[0]!r}; it has {known}")
-        nodes = tuple(brokers[one] for one in names)
+        nodes = tuple(brokers[broker_name] for broker_name in names)
         if len(set(nodes)) < len(nodes):
             raise RackgateError(f"{name}: contains a duplicate broker")
         return FaultTarget("broker", ",".join(node.name for node in nodes), nodes[0].site, nodes)
@@ -185,20 +185,20 @@ class Injection:
 
     def _prove(self, step: FaultStep, *, during: bool) -> None:
         try:
-            found = _run_probes(self.fault.probes())
+            probed = _run_probes(self.fault.probes())
         except RackgateError as error:
             self._record(step, "unknown", probes={}, errors={"all": str(error)})
             raise RackgateError(
                 f"{self.op} {self.fault.target}: {step!r} is not verified, so results are unknown: {error}"
             ) from error
-        silent = {name: str(result) for name, result in found.items() if isinstance(result, RackgateError)}
-        results = {name: None if isinstance(result, RackgateError) else result for name, result in found.items()}
+        silent = {name: str(result) for name, result in probed.items() if isinstance(result, RackgateError)}
+        results = {name: None if isinstance(result, RackgateError) else result for name, result in probed.items()}
         wrong = [
             f"{name} = {result}"
             for name, result in results.items()
             if result is not None and result is not self.fault.expects(name, during=during)
         ]
-        good = bool(found) and not wrong and not silent
+        good = bool(probed) and not wrong and not silent
         outcome: Outcome = "fail" if wrong else "ok" if good else "unknown"
         self._record(step, outcome, probes=results, errors=silent or None)
         if wrong:
@@ -238,15 +238,15 @@ class Injection:
         A probe that could not be run counts as evidence. Nothing is written to the history, and nothing is healed.
         """
         try:
-            found = _run_probes(self.fault.probes())
+            probed = _run_probes(self.fault.probes())
         except RackgateError as error:
             return f"{self.op} {self.fault.target}: {error}"
         contradictions = [
             f"{name}: {result}" if isinstance(result, RackgateError) else f"{name} = {result}"
-            for name, result in found.items()
+            for name, result in probed.items()
             if result is not self.fault.expects(name, during=True)
         ]
-        contradictions += [] if found else ["no probe could be run"]
+        contradictions += [] if probed else ["no probe could be run"]
         return f"{self.op} {self.fault.target}: {'; '.join(contradictions)}" if contradictions else ""
 
     def heal(self) -> None:

@@ -194,22 +194,22 @@ def fault_applied(
 def _heal(lab: Lab, record: FaultRecord) -> FaultRecord | None:
     """Heal a fault; return None if another command has done so in the meantime, or nothing had been done yet."""
     with _fault_lock(record):
-        found = _read(record.path)
-        if found is None or found.since_ns != record.since_ns:
+        stored = _read(record.path)
+        if stored is None or stored.since_ns != record.since_ns:
             return None
-        if found.phase == "planned":
+        if stored.phase == "planned":
             # its command died before it did anything
-            found.path.unlink()
+            stored.path.unlink()
             return None
-        injection = found.injection(lab)
-        with _close_record([found], injection):
-            if found.phase == "in force":
-                replace(found, phase="healing").write()
+        injection = stored.injection(lab)
+        with _close_record([stored], injection):
+            if stored.phase == "in force":
+                replace(stored, phase="healing").write()
                 injection.heal()
             else:
                 # It is unknown since when the target is affected, so the history gets no proof that the fault lasted.
                 injection.restore()
-        return found
+        return stored
 
 
 def heal(lab: Lab, nodes: Sequence[str]) -> tuple[FaultRecord, ...]:
@@ -225,11 +225,11 @@ def heal(lab: Lab, nodes: Sequence[str]) -> tuple[FaultRecord, ...]:
     failed: list[RackgateError] = []
     for record in concerned:
         try:
-            found = _heal(lab, record)
+            ended = _heal(lab, record)
         except RackgateError as error:
             failed.append(error)
         else:
-            healed += [found] if found is not None else []
+            healed += [ended] if ended is not None else []
     if failed:
         detail = "\n".join(error.detail for error in failed if error.detail)
         raise RackgateError("; ".join(map(str, failed)), detail=detail) from failed[0]
@@ -250,9 +250,9 @@ def orphaned_faults() -> tuple[FaultRecord, ...]:
 def mark_failed(record: FaultRecord, why: str, patience_s: float = PATIENCE_S) -> None:
     """Mark a fault as impossible to heal, with the reason; do nothing if it is healed already or locked."""
     with suppress(LockTakenError), _fault_lock(record, patience_s):
-        found = _read(record.path)
-        if found is not None and found.since_ns == record.since_ns and not found.failed:
-            replace(found, failed=why).write()
+        stored = _read(record.path)
+        if stored is not None and stored.since_ns == record.since_ns and not stored.failed:
+            replace(stored, failed=why).write()
 
 
 def heal_orphan(lab: Lab, since_ns: int) -> str:

@@ -162,13 +162,13 @@ def _earlier_seconds(folder: Path) -> dict[str, float]:
 def _result_text(outcome: CommandOutcome) -> str:
     if outcome.found is None:
         return f"UNKNOWN ({outcome.problem})"
-    found = {
+    texts = {
         ("check", False): "no counter-example",
         ("check", True): "COUNTER-EXAMPLE",
         ("run", True): "found",
         ("run", False): "NOT FOUND",
     }
-    return found[outcome.command.kind, outcome.found]
+    return texts[outcome.command.kind, outcome.found]
 
 
 def _show(outcomes: Sequence[CommandOutcome], seconds: float, target_outcome: str, folder: Path) -> None:

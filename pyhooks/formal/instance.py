@@ -35,10 +35,10 @@ class ModelState:
         Raises:
             RackgateError: the signature has no atom, or several.
         """
-        found = self.atoms(name)
-        if len(found) != 1:
-            raise RackgateError(f"the instance has {len(found)} atoms in {name}, not one")
-        return next(iter(found))
+        atoms = self.atoms(name)
+        if len(atoms) != 1:
+            raise RackgateError(f"the instance has {len(atoms)} atoms in {name}, not one")
+        return next(iter(atoms))
 
     def join(self, atom: str, name: str) -> frozenset[str]:
         """Return the atoms to which a binary field relates an atom (Alloy's ``atom.name``)."""
@@ -50,10 +50,10 @@ class ModelState:
         Raises:
             RackgateError: there are several.
         """
-        found = self.join(atom, name)
-        if len(found) > 1:
-            raise RackgateError(f"the instance has {len(found)} atoms in {atom}.{name}, not at most one")
-        return next(iter(found), None)
+        atoms = self.join(atom, name)
+        if len(atoms) > 1:
+            raise RackgateError(f"the instance has {len(atoms)} atoms in {atom}.{name}, not at most one")
+        return next(iter(atoms), None)
 
     def _tuples(self, name: str) -> frozenset[Tuple]:
         if name not in self.relations:

@@ -140,17 +140,17 @@ class Details:
         """
         if not cls.describes(event):
             return None
-        found = event._details
-        if not isinstance(found, cls):
+        details = event._details
+        if not isinstance(details, cls):
             try:
-                found = cls._codec().validate_python(event.data)
+                details = cls._codec().validate_python(event.data)
             except ValidationError as error:
                 first = error.errors()[0]
                 where = f"line {event.line_number}: " if event.line_number else ""
                 place = ".".join(map(str, first["loc"]))
                 raise ValueError(f"{where}{event.op} event: {place}: {first['msg']}") from error
-            object.__setattr__(event, "_details", found)
-        return found
+            object.__setattr__(event, "_details", details)
+        return details
 
     @classmethod
     def _codec(cls) -> TypeAdapter[Self]:
@@ -162,8 +162,8 @@ class Details:
     def each(cls, events: Iterable[Event]) -> Iterator[tuple[Event, Self]]:
         """Yield the events of this kind with their details."""
         for event in events:
-            if (found := cls.of(event)) is not None:
-                yield event, found
+            if (details := cls.of(event)) is not None:
+                yield event, details
 
     def event(
         self, outcome: Outcome | None = None, *, process: str = "", op: str = "", rack: str | None = None

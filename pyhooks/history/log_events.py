@@ -56,14 +56,14 @@ def parse(lines: Iterable[str], zone: str) -> Iterator[Entry]:
 def _entry(lines: list[str], zone: str) -> Iterator[Entry]:
     if not lines:
         return
-    found = _BEGIN.match(lines[0])
-    assert found is not None  # noqa: S101 - only such lines begin one
+    match = _BEGIN.match(lines[0])
+    assert match is not None  # noqa: S101 - only such lines begin one
     try:
-        at = datetime.strptime(f"{found[1]} {zone}", "%Y-%m-%d %H:%M:%S %z")
+        at = datetime.strptime(f"{match[1]} {zone}", "%Y-%m-%d %H:%M:%S %z")
     except ValueError as error:
         raise RackgateError(f"can't read the time of a line of a log: {lines[0][:60]!r} in zone {zone!r}") from error
     # The logger name ends a multi-line message; the stack traces follow it.
-    texts, logger, thrown = [found[4], *lines[1:]], "", []
+    texts, logger, thrown = [match[4], *lines[1:]], "", []
     for number, text in enumerate(texts):
         if last := _LOGGER.match(text):
             texts[number], logger = last[1], last[2]
@@ -71,7 +71,7 @@ def _entry(lines: list[str], zone: str) -> Iterator[Entry]:
             break
     exceptions = tuple(name[1] for name in map(_THROWN.match, thrown) if name)
     traced = exceptions if any(map(_FRAME.match, thrown)) else ()
-    yield Entry(round(at.timestamp()) * 1000 + int(found[2]), found[3], logger, texts[0][:LONGEST], traced)
+    yield Entry(round(at.timestamp()) * 1000 + int(match[2]), match[3], logger, texts[0][:LONGEST], traced)
 
 
 def note(entries: Iterable[Entry], history: History, *, node: int, ahead_ns: int, error_ns: int) -> None:

@@ -48,8 +48,8 @@ def note_logged(history: History, node: int, output: str) -> None:
     if not count.isdigit() or not int(count):
         note_unread(history, node, "it has no log entry")
         return
-    found = tuple(line[:LONGEST] for line in lines if line)
-    history.add(LoggedFaultsDetails(node=node, entries=int(count), found=found), "ok")
+    faults = tuple(line[:LONGEST] for line in lines if line)
+    history.add(LoggedFaultsDetails(node=node, entries=int(count), found=faults), "ok")
 
 
 def note_unread(history: History, node: int, reason: str) -> None:

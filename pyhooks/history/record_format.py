@@ -16,8 +16,8 @@ def key_of(run: str, topic: str, partition: int, seq: int) -> str:
 
 def parts_of(key: str) -> tuple[str, str, int, int] | None:
     """Return run, topic, partition and sequence number of a workload key; None for any other key."""
-    found = _KEY.fullmatch(key)
-    return (found[1], found[2], int(found[3]), int(found[4])) if found else None
+    match = _KEY.fullmatch(key)
+    return (match[1], match[2], int(match[3]), int(match[4])) if match else None
 
 
 def value_of(key: str, size: int) -> bytes:

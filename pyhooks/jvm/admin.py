@@ -233,21 +233,21 @@ class Admin(Client):
         """
         names = self._topic_names() if only is None else list(only)
         result = self._java.describeTopics(jpype.java.util.ArrayList(names)).topicNameValues()
-        found: dict[str, TopicState | JavaError] = {}
+        states: dict[str, TopicState | JavaError] = {}
         ids = _NodeIds()
         for entry in result.entrySet():
             try:
-                found[str(entry.getKey())] = topic_state(self._get(entry.getValue()), ids)
+                states[str(entry.getKey())] = topic_state(self._get(entry.getValue()), ids)
             except JavaError as error:
                 if error.java_class in {TIMEOUT, GIVEN_UP}:
                     raise
-                found[str(entry.getKey())] = error
+                states[str(entry.getKey())] = error
         missing = {
-            name for name, one in found.items() if isinstance(one, JavaError) and one.java_class == UNKNOWN_TOPIC
+            name for name, state in states.items() if isinstance(state, JavaError) and state.java_class == UNKNOWN_TOPIC
         }
         if missing:
             missing -= set(map(str, self._topic_names()))
-        return {name: one for name, one in sorted(found.items()) if name not in missing}
+        return {name: state for name, state in sorted(states.items()) if name not in missing}
 
     def _topic_names(self) -> Any:
         options = jpype.JClass("org.apache.kafka.clients.admin.ListTopicsOptions")
@@ -268,16 +268,18 @@ class Admin(Client):
         for topic, number in partitions:
             wanted.put(partition_class(topic, number), spec.latest() if latest else spec.earliest())
         result = self._java.listOffsets(wanted)
-        found: dict[tuple[str, int], OffsetAndEpoch | JavaError] = {}
+        results: dict[tuple[str, int], OffsetAndEpoch | JavaError] = {}
         for topic, number in partitions:
             try:
                 info = self._get(result.partitionResult(partition_class(topic, number)))
             except JavaError as error:
-                found[topic, number] = error
+                results[topic, number] = error
             else:
                 epoch = info.leaderEpoch()
-                found[topic, number] = OffsetAndEpoch(int(info.offset()), int(epoch.get()) if epoch.isPresent() else -1)
-        return found
+                results[topic, number] = OffsetAndEpoch(
+                    int(info.offset()), int(epoch.get()) if epoch.isPresent() else -1
+                )
+        return results
 
     def reassignments(self) -> dict[tuple[str, int], Reassignment]:
         """Return the ongoing reassignments, by topic and partition.

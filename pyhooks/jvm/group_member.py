@@ -113,16 +113,16 @@ class GroupMember(Client):
         Raises:
             JavaError: for example a failed authorization.
         """
-        found: dict[TopicPartition, MemberPoll] = {}
+        polls: dict[TopicPartition, MemberPoll] = {}
         with java_errors():
             records = self._java.poll(jpype.JClass("java.time.Duration").ofMillis(round(timeout_s * 1000)))
             for where in records.partitions():
                 own = records.records(where)
                 count = int(own.size())
-                found[_partition(where)] = MemberPoll(
+                polls[_partition(where)] = MemberPoll(
                     count, int(own.get(0).offset()), int(own.get(count - 1).offset()) + 1
                 )
-        return found
+        return polls
 
     def commit(self, offsets: Mapping[TopicPartition, int], done: Callable[[JavaError | None], None]) -> None:
         """Commit offsets asynchronously; a later poll or the close calls ``done`` with None or the error.

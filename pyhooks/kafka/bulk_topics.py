@@ -89,7 +89,7 @@ def wait_members(
     Raises:
         RackgateError: not reached in time.
     """
-    count = sum(len(one.placements) for one in topics)
+    count = sum(len(topic.placements) for topic in topics)
     expected = "all replicas" if brokers is None else f"replicas on brokers {sorted(brokers)}"
     wait_for(
         lambda: others(client, topics, brokers) == 0,

@@ -101,7 +101,7 @@ class MetadataClient:
     """
 
     def __init__(self, bootstrap: str, *, each_s: float = EACH_S) -> None:
-        self._addresses = [wire_protocol.address(one) for one in bootstrap.split(",")]
+        self._addresses = [wire_protocol.address(server) for server in bootstrap.split(",")]
         self._each_s = each_s
 
     def query(self, topics: Sequence[str], timeout_s: float) -> Metadata:

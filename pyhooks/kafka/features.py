@@ -70,7 +70,7 @@ def levels(response: bytes) -> Mapping[str, int]:
         at.take(6)
         at.skip_tags()
     at.number(">i")
-    found: dict[str, int] = {}
+    level_of: dict[str, int] = {}
     for _ in range(at.varint()):
         tag, size = at.varint(), at.varint()
         value = Reader(at.take(size))
@@ -78,7 +78,7 @@ def levels(response: bytes) -> Mapping[str, int]:
             continue
         for _ in range(value.compact_count()):
             name = value.take(value.varint() - 1).decode()
-            found[name] = value.number(">h")
+            level_of[name] = value.number(">h")
             value.number(">h")
             value.skip_tags()
-    return found
+    return level_of

@@ -56,7 +56,7 @@ def wait_agreed(
     try:
         return wait_for(steady, goal=goal, timeout_s=timeout_s, interval_s=0.2)
     except RackgateError as error:
-        states = {broker: one and _state(one, topics) for broker, one in responses.items()}
+        states = {broker: response and _state(response, topics) for broker, response in responses.items()}
         raise RackgateError(str(error), detail=f"last responses, by broker (leader, ISR): {states}") from error
 
 
@@ -69,13 +69,13 @@ def _agreed(responses: Mapping[int, Metadata | None], topics: Sequence[str]) -> 
     """Return the state on which all counted brokers agree; empty unless the leader of each topic responded."""
     agreed: State = {}
     for topic in topics:
-        states = {broker: _state(one, topics).get(topic) for broker, one in responses.items() if one is not None}
-        own = next((one for broker, one in states.items() if one is not None and one[0] == broker), None)
+        states = {broker: _state(state, topics).get(topic) for broker, state in responses.items() if state is not None}
+        own = next((state for broker, state in states.items() if state is not None and state[0] == broker), None)
         if own is None:
             return {}
         leader = responses[own[0]]
-        others = [one for broker, one in states.items() if leader is not None and broker in leader.racks]
-        if any(one != own for one in others):
+        others = [state for broker, state in states.items() if leader is not None and broker in leader.racks]
+        if any(state != own for state in others):
             return {}
         agreed[topic] = own
     return agreed

@@ -115,10 +115,10 @@ def parse(response: bytes) -> Quorum:
     at.number(">i")
     at.skip_tags()
     _refused(at)
-    (found,) = _array(at, _topic) or [[]]
-    if not found:
+    (quorums,) = _array(at, _topic) or [[]]
+    if not quorums:
         raise RackgateError(f"the response to {_NAME} has no quorum")
-    return found[0]
+    return quorums[0]
 
 
 def _topic(at: Reader) -> list[Quorum]:
@@ -136,7 +136,7 @@ def _partition(at: Reader) -> Quorum:
     at.take(4 + 8)
     voters, observers = tuple(_array(at, _member)), tuple(_array(at, _member))
     at.skip_tags()
-    if leader not in {one.node_id for one in voters}:
+    if leader not in {voter.node_id for voter in voters}:
         raise RackgateError(f"the quorum has no leader: {_NAME} reports leader {leader}")
     return Quorum(leader, voters, observers)
 

@@ -80,7 +80,7 @@ def _wait_metadata(
 
 def is_placed(metadata: Metadata, topic: str, brokers: Sequence[int], *, in_sync: bool) -> bool:
     """Return whether partition 0 of a topic has exactly these replicas, in this order."""
-    found = metadata.partitions.get((topic, 0))
-    if found is None or found.replicas != tuple(brokers):
+    state = metadata.partitions.get((topic, 0))
+    if state is None or state.replicas != tuple(brokers):
         return False
-    return not in_sync or set(found.isr) == set(brokers)
+    return not in_sync or set(state.isr) == set(brokers)

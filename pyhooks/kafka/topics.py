@@ -118,12 +118,14 @@ def unfenced(client: AdminClient, timeout_s: float = QUERY_S) -> frozenset[int]:
     except KafkaException:
         return frozenset()
 
-    clients = [MetadataClient(f"{one.host}:{one.port}", each_s=timeout_s) for one in listed]
+    clients = [MetadataClient(f"{response.host}:{response.port}", each_s=timeout_s) for response in listed]
     with ThreadPoolExecutor(max(1, len(clients))) as pool:
         responses = [
-            one for one in pool.map(lambda each: each.query_or_none([], timeout_s), clients) if one is not None
+            response
+            for response in pool.map(lambda each: each.query_or_none([], timeout_s), clients)
+            if response is not None
         ]
-    votes = Counter(broker for one in responses for broker in one.racks)
+    votes = Counter(broker for response in responses for broker in response.racks)
     return frozenset(broker for broker, count in votes.items() if 2 * count > len(responses))
 
 
@@ -163,9 +165,9 @@ def wait_settled(client: AdminClient, specs: Sequence[TopicSpec], timeout_s: flo
 
     def settled() -> bool:
         now = try_partition_states(client, [spec.name for spec in specs])
-        if not all(one in now and set(now[one].isr) == set(replicas) for one, replicas in wanted.items()):
+        if not all(topic in now and set(now[topic].isr) == set(replicas) for topic, replicas in wanted.items()):
             return False
-        others = [one for one, replicas in wanted.items() if now[one].leader != replicas[0]]
+        others = [topic for topic, replicas in wanted.items() if now[topic].leader != replicas[0]]
         if others:
             # the next sample shows the result
             _elect(client, "elect preferred leaders", others)
@@ -234,21 +236,21 @@ def try_partition_states(client: AdminClient, topics: Sequence[str]) -> dict[Par
     from confluent_kafka import KafkaException
 
     try:
-        found = client.list_topics(timeout=QUERY_S).topics
+        listed = client.list_topics(timeout=QUERY_S).topics
     except KafkaException:
         return {}
     return {
         (topic, int(number)): LeaderAndIsr(int(state.leader), tuple(sorted(int(broker) for broker in state.isrs)))
         for topic in topics
-        if topic in found and found[topic].error is None
-        for number, state in sorted(found[topic].partitions.items())
+        if topic in listed and listed[topic].error is None
+        for number, state in sorted(listed[topic].partitions.items())
     }
 
 
 def try_states(client: AdminClient, topics: Sequence[str]) -> dict[str, LeaderAndIsr]:
     """Return leader and ISR of partition 0 of topics; see ``try_partition_states``."""
-    found = try_partition_states(client, topics)
-    return {topic: state for (topic, number), state in found.items() if number == 0}
+    states = try_partition_states(client, topics)
+    return {topic: state for (topic, number), state in states.items() if number == 0}
 
 
 def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
@@ -371,7 +373,7 @@ def _elect(
     # confluent-kafka 2.16.1 fails with either timeout argument of this call, so the client's own timeout applies.
     future = client.elect_leaders(ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED, partitions)
     try:
-        found: dict[Any, Any] = future.result(timeout=REQUEST_S)
+        results: dict[Any, Any] = future.result(timeout=REQUEST_S)
     except TimeoutError:
         return None
     except KafkaException as error:
@@ -380,7 +382,7 @@ def _elect(
         raise RackgateError(f"{action}: the cluster refused: {error.args[0].str()}") from error
     late: set[str] = set()
     refused: set[str] = set()
-    for where, result in found.items():
+    for where, result in results.items():
         # 2.16.1 documents an exception but returns the error itself
         why = result.args[0] if isinstance(result, KafkaException) else result
         if why is None or why.code() == KafkaError.ELECTION_NOT_NEEDED:

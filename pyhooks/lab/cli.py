@@ -308,11 +308,11 @@ def disks_command(
     """
     lab = _require_kafka(lab_processes.attach(lab_name))
     history = History(lab.history_path)
-    found = disks.stop_and_read(lab, history, topics=topic or ())
+    states = disks.stop_and_read(lab, history, topics=topic or ())
     if as_json:
-        typer.echo(json.dumps({"history": str(history.path), "brokers": [asdict(disk) for disk in found]}, indent=1))
+        typer.echo(json.dumps({"history": str(history.path), "brokers": [asdict(disk) for disk in states]}, indent=1))
     else:
-        for disk in found:
+        for disk in states:
             typer.echo(
                 f"broker {disk.broker} (rack {disk.rack or 'without a name'}): {disk.records} records in"
                 f" {disk.partitions} partitions{'' if disk.stopped else '; it runs again, so its disk proves nothing'}"
@@ -320,7 +320,7 @@ def disks_command(
             for name, number, where in disk.torn:
                 typer.echo(f"  {name}-{number} ends early: {where}")
         typer.echo(f"written to {history.path}")
-    running = [str(disk.broker) for disk in found if not disk.stopped]
+    running = [str(disk.broker) for disk in states if not disk.stopped]
     if running:
         raise RackgateError(f"broker {', '.join(running)} was started while its disk was read: heal faults and repeat")
 
@@ -400,10 +400,10 @@ def status_command(lab_name: LabOption = None, as_json: JsonOption = False) -> N
     Exit status 1 if something is down or a fault is in force.
     """
     if not lab_processes.runs_inside(lab_name):
-        found, problems = lab_processes.list_labs()
-        running = [lab for lab in found if lab.runs]
+        labs, problems = lab_processes.list_labs()
+        running = [lab for lab in labs if lab.runs]
         if lab_name is None and len(running) != 1:
-            _list(found, problems, as_json=as_json)
+            _list(labs, problems, as_json=as_json)
             return
         raise typer.Exit(lab_processes.rerun_inside(lab_name))
     status = _status(Lab.attach())
@@ -414,10 +414,10 @@ def status_command(lab_name: LabOption = None, as_json: JsonOption = False) -> N
     raise typer.Exit(0 if status["ok"] else 1)
 
 
-def _list(found: tuple[lab_processes.LabRecord, ...], problems: tuple[str, ...], *, as_json: bool) -> None:
+def _list(labs: tuple[lab_processes.LabRecord, ...], problems: tuple[str, ...], *, as_json: bool) -> None:
     rows = [
         {"name": lab.name, "runs": lab.runs, "topology": lab.topology, "stock": lab.stock, "run_dir": lab.run_dir}
-        for lab in found
+        for lab in labs
     ]
     if as_json:
         typer.echo(json.dumps({"labs": rows, "problems": problems}, indent=1))
@@ -426,7 +426,7 @@ def _list(found: tuple[lab_processes.LabRecord, ...], problems: tuple[str, ...],
         typer.echo(visible(problem), err=True)
     if not rows:
         typer.echo("no lab runs: start one with 'rackgate lab up'")
-    for lab in found:
+    for lab in labs:
         # measured since boot, because the wall clock may have been changed
         age_min = (time.clock_gettime(time.CLOCK_BOOTTIME) - lab.ticks / os.sysconf("SC_CLK_TCK")) / 60
         ended = f"has ended, see {lab.log}; forget it: rackgate lab down {lab.name}"

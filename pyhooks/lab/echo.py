@@ -53,7 +53,7 @@ def parse_ping(source: str, target: str, sent: int, text: str) -> RoundTripTimes
     Raises:
         RackgateError: there was no reply.
     """
-    times = sorted(float(found) for found in re.findall(r"time=([0-9.]+) ms", text))
+    times = sorted(float(time_ms) for time_ms in re.findall(r"time=([0-9.]+) ms", text))
     if not times:
         raise RackgateError(f"no echo from {target} to {source}: is the link cut?")
     p99 = times[min(len(times) - 1, -(-99 * len(times) // 100) - 1)]

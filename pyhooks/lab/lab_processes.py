@@ -194,9 +194,9 @@ def _parse(file: Path, raw: object) -> LabRecord:
     if not isinstance(raw, dict):
         raise RackgateError(f"{file}: not an object of JSON")
     table = Table(raw, file)
-    found = table.into(LabRecord, name=table.choice("name", [file.stem]), state=file.parent)
+    record = table.into(LabRecord, name=table.choice("name", [file.stem]), state=file.parent)
     table.done()
-    return found
+    return record
 
 
 def _start_ticks(entry: Path) -> int:

@@ -211,9 +211,9 @@ def configure(name: str, quality: Quality) -> None:
     """
     wanted = LinkSettings.of(quality)
     values = f"{wanted.delay_ns} {wanted.jitter_ns} {wanted.loss_ppb} {wanted.bytes_per_s}"
-    found = _require(name, _request(f"set {name} {values}"))
-    if found.settings != wanted:
-        raise RackgateError(f"link emulator: {name} has {found.settings}, not {wanted}")
+    state = _require(name, _request(f"set {name} {values}"))
+    if state.settings != wanted:
+        raise RackgateError(f"link emulator: {name} has {state.settings}, not {wanted}")
 
 
 def read(name: str) -> LinkState | None:

@@ -36,11 +36,11 @@ def _write(slow: dict[str, Quality]) -> None:
 
 def quality(link: Link, *, without: str = "") -> Quality:
     """Return the quality of a link: that of the topology plus what slowed sites, except ``without``, add."""
-    found = link.quality
+    total = link.quality
     for site, added in _read().items():
         if site in (link.left, link.right) and site != without:
-            found = found.plus(added)
-    return found
+            total = total.plus(added)
+    return total
 
 
 def slow(topology: Topology, site: str, added: Quality) -> None:

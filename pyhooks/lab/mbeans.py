@@ -194,7 +194,7 @@ def _escape(text: str) -> str:
 
 
 def _unescape(text: str) -> str:
-    return _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[1]), text) if "\\" in text else text
+    return _ESCAPE.sub(lambda match: _ESCAPES.get(match[1], match[1]), text) if "\\" in text else text
 
 
 def parse_metrics(response: bytes, name: str) -> MetricsReading:

@@ -68,12 +68,12 @@ def parse_dump(text: str) -> Iterator[MetadataRecord]:
     for line in text.splitlines():
         if not line.startswith("| offset: "):
             continue
-        found = _RECORD.match(line)
+        match = _RECORD.match(line)
         try:
-            if found is None:
+            if match is None:
                 raise ValueError("offset, time or payload is missing")
-            parsed: dict[str, Any] = json.loads(found[3]) if found[3] else {"type": "", "data": {}}
-            yield MetadataRecord(int(found[1]), int(found[2]), str(parsed["type"]), dict(parsed["data"]))
+            parsed: dict[str, Any] = json.loads(match[3]) if match[3] else {"type": "", "data": {}}
+            yield MetadataRecord(int(match[1]), int(match[2]), str(parsed["type"]), dict(parsed["data"]))
         except (ValueError, KeyError, TypeError) as error:
             raise RackgateError(f"can't read a line of the metadata log: {line[:120]!r}: {error}") from error
 
@@ -90,24 +90,24 @@ def write_events(
         ahead_ns: difference between the controller's wall clock and this process's monotonic clock.
         error_ns: maximum error of that difference.
     """
-    found = list(records)
+    listed = list(records)
     events: list[Event] = []
-    for at_ms, group in groupby(found, key=lambda record: record.at_ms):
+    for at_ms, group in groupby(listed, key=lambda record: record.at_ms):
         same = [record for record in group if record.kind in KINDS]
         if same:
             batch = MetadataDetails(offset=same[0].offset, records=tuple((record.kind, record.data) for record in same))
             events.append(batch.event_at(at_ms * 1_000_000 - ahead_ns, at_ms, "ok"))
-    if not found:
+    if not listed:
         history.add(MetadataEndDetails(controller=controller, error="the log is empty"), "unknown")
         return
-    gaps = [later.offset for earlier, later in pairwise(found) if later.offset != earlier.offset + 1]
-    missing = found[0].offset or (gaps[0] if gaps else 0)
+    gaps = [later.offset for earlier, later in pairwise(listed) if later.offset != earlier.offset + 1]
+    missing = listed[0].offset or (gaps[0] if gaps else 0)
     end = MetadataEndDetails(
         controller=controller,
-        low=found[0].offset,
-        next=found[-1].offset + 1,
+        low=listed[0].offset,
+        next=listed[-1].offset + 1,
         error_ns=error_ns,
         error=f"records are missing before offset {missing}" if missing else None,
     )
-    last_ms = found[-1].at_ms
+    last_ms = listed[-1].at_ms
     history.extend([*events, end.event_at(last_ms * 1_000_000 - ahead_ns, last_ms, "unknown" if missing else "ok")])

@@ -148,22 +148,22 @@ def rows(event: Event) -> Iterator[Metric]:
 
     Missing values (of a gauge that some partitions have and this one has not) are left out.
     """
-    found = MetricsDetails.of(event)
-    if found is None:
+    details = MetricsDetails.of(event)
+    if details is None:
         return
-    broker = found.broker
+    broker = details.broker
 
     def row(topic: str | None, partition: int | None, name: str, value: float | None) -> Metric:
         return Metric(broker, topic, partition, name, value, event.mono_ns, event.wall_ms)
 
-    for name, value in found.values.items():
+    for name, value in details.values.items():
         yield row(None, None, name, value)
-    for topic, named in found.topics.items():
+    for topic, named in details.topics.items():
         for name, value in named.items():
             yield row(topic, None, name, value)
-    for key, cells in found.partitions.items():
+    for key, cells in details.partitions.items():
         topic, _, number = key.rpartition("-")
-        for name, value in zip(found.columns, cells, strict=True):
+        for name, value in zip(details.columns, cells, strict=True):
             if value is not None:
                 yield row(topic, int(number), name, value)
 
@@ -177,8 +177,8 @@ def poll_once(source: MetricsSource, timeout_s: float, due_ns: int | None = None
     except RackgateError as error:
         return Poll(*head, took_ms=(time.monotonic_ns() - begun_ns) / 1e6, problem=str(error))
     took_ms = (time.monotonic_ns() - begun_ns) / 1e6
-    found = metrics_of(reading, source.broker, begun_ns, wall_ms)
-    return Poll(*head, took_ms, reading.size, found, reading.errors[:ERRORS_KEPT])
+    values = metrics_of(reading, source.broker, begun_ns, wall_ms)
+    return Poll(*head, took_ms, reading.size, values, reading.errors[:ERRORS_KEPT])
 
 
 @dataclass

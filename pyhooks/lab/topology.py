@@ -273,7 +273,7 @@ def find(name_or_path: str) -> Path:
     shipped = SHIPPED / f"{name_or_path}.toml"
     if shipped.is_file():
         return shipped
-    known = ", ".join(sorted(found.stem for found in SHIPPED.glob("*.toml")))
+    known = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.toml")))
     raise RackgateError(f"no topology file {name_or_path!r}, and no shipped one of that name; shipped: {known}")
 
 
@@ -370,15 +370,15 @@ def _links(top: Table, names: Sequence[str]) -> tuple[Link, ...]:
 
 def _quality(table: Table, default: Quality) -> Quality:
     """Read the keys of a link; missing ones are taken from ``default``."""
-    found = Quality(
+    quality = Quality(
         rtt_ms=table.number("rtt_ms", 0, MAX_RTT_MS, default.rtt_ms),
         jitter_ms=table.number("jitter_ms", 0, MAX_RTT_MS, default.jitter_ms),
         loss_percent=table.number("loss_percent", 0, MAX_LOSS_PERCENT, default.loss_percent),
         rate_mbit=table.number("rate_mbit", 0, MAX_RATE_MBIT, default.rate_mbit),
     )
-    if found.jitter_ms > found.rtt_ms:
-        raise table.wrong("jitter_ms", f"must be at most rtt_ms, which is {found.rtt_ms:g}, is {found.jitter_ms:g}")
-    return found
+    if quality.jitter_ms > quality.rtt_ms:
+        raise table.wrong("jitter_ms", f"must be at most rtt_ms, which is {quality.rtt_ms:g}, is {quality.jitter_ms:g}")
+    return quality
 
 
 def _jvm(table: Table, heap_mb: int) -> tuple[int, Mapping[str, str]]:

@@ -79,14 +79,14 @@ def export_files(folder: Path) -> tuple[ExportedFile, ...]:
         RackgateError: a file exists that was not written by this function or was changed since, or can't be written;
             nothing is written then.
     """
-    found = monitoring_files()
+    exported = monitoring_files()
     manifest = folder / MANIFEST
     written = read_object(manifest, _ADVICE) if manifest.exists() else {}
-    for file in found:
+    for file in exported:
         _check_replaceable(folder / file.name, file, written)
-    hashes = {file.name: _sha256(file.text.encode()) for file in found}
-    write({**{folder / file.name: file.text for file in found}, manifest: json_text(hashes)})
-    return found
+    hashes = {file.name: _sha256(file.text.encode()) for file in exported}
+    write({**{folder / file.name: file.text for file in exported}, manifest: json_text(hashes)})
+    return exported
 
 
 def _check_replaceable(path: Path, file: ExportedFile, written: Mapping[str, object]) -> None:

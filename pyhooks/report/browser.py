@@ -252,7 +252,7 @@ class _Pipe:
             RackgateError: the event does not arrive in time.
         """
         until_s = time.monotonic() + RESPONSE_S
-        while not any(one["method"] == method and one.get("sessionId") == tab for one in self.events):
+        while not any(event["method"] == method and event.get("sessionId") == tab for event in self.events):
             self._next(until_s, f"{method} of {what}")
 
     def close(self) -> None:
@@ -270,7 +270,7 @@ def _error(event: Mapping[str, Any], tab: str) -> str:
     if method == "Runtime.exceptionThrown":
         return _exception(parameters["exceptionDetails"])
     if method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "assert"):
-        return " ".join(str(one.get("value", one.get("description", ""))) for one in parameters["args"])
+        return " ".join(str(argument.get("value", argument.get("description", ""))) for argument in parameters["args"])
     if method == "Log.entryAdded" and parameters["entry"]["level"] == "error":
         return f"{parameters['entry']['text']} {parameters['entry'].get('url', '')}".strip()
     return ""

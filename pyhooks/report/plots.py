@@ -162,13 +162,13 @@ def spans(states: Sequence[tuple[float, Collection[str]]], name: str, end_s: flo
         name: the member.
         end_s: end of the last state in seconds.
     """
-    found: list[Span] = []
+    bars: list[Span] = []
     ends = [*(start for start, _ in states[1:]), end_s]
     for (start, members), end in zip(states, (min(end_s, end) for end in ends), strict=False):
         if name not in members or end <= start:
             continue
-        if found and sum(found[-1]) >= start - 1e-9:  # the set changed, but not this member
-            found[-1] = (found[-1][0], end - found[-1][0])
+        if bars and sum(bars[-1]) >= start - 1e-9:  # the set changed, but not this member
+            bars[-1] = (bars[-1][0], end - bars[-1][0])
         else:
-            found.append((start, end - start))
-    return found
+            bars.append((start, end - start))
+    return bars

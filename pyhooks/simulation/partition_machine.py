@@ -154,7 +154,7 @@ def racks_of_sets(patterns: Sequence[Sequence[int]]) -> Ints:
     racks = np.zeros((len(patterns), len(members)), dtype=np.int64)
     for row, pattern in enumerate(patterns):
         for rack in set(pattern):
-            racks[row] += members[:, [one == rack for one in pattern]].any(axis=1)
+            racks[row] += members[:, [other == rack for other in pattern]].any(axis=1)
     return racks
 
 
@@ -165,7 +165,7 @@ def bit_of(replica: Ints) -> Ints:
 
 def healthy_status(patterns: Sequence[Sequence[int]], settings: Sequence[GateSetting]) -> Ints:
     """Return the status while all replicas are in the ISR, of shape (patterns, settings)."""
-    min_racks = [gate.limits(one.min_replicas, one.min_racks, len(patterns[0])).racks for one in settings]
+    min_racks = [gate.limits(setting.min_replicas, setting.min_racks, len(patterns[0])).racks for setting in settings]
     racks = np.array([len(set(pattern)) for pattern in patterns])
     return np.where(racks[:, None] >= np.array(min_racks), int(Status.ACCEPTED), int(Status.RACKS))
 
@@ -244,7 +244,7 @@ class _Rows:
         self.serving_rows: list[Ints] = []
         shared = set(vars(self))
         rows = len(scripts.pattern) * number
-        limits = [gate.limits(one.min_replicas, one.min_racks, replicas) for one in settings]
+        limits = [gate.limits(setting.min_replicas, setting.min_racks, replicas) for setting in settings]
 
         def of_setting(values: Sequence[Any], dtype: type) -> npt.NDArray[Any]:
             return np.tile(np.array(values, dtype=dtype), len(scripts.pattern))
@@ -256,11 +256,13 @@ class _Rows:
         self.event_index, self.last_event = np.repeat(scripts.first[:-1], number), np.repeat(scripts.first[1:], number)
         self.now: Floats = scripts.at_s[self.event_index] if rows else np.zeros(0)
         self.pattern = np.repeat(scripts.pattern, number)
-        self.min_replicas: Ints = of_setting([one.replicas for one in limits], int)
-        self.min_racks: Ints = of_setting([one.racks for one in limits], int)
+        self.min_replicas: Ints = of_setting([setting.replicas for setting in limits], int)
+        self.min_racks: Ints = of_setting([setting.racks for setting in limits], int)
         self.configured_min_racks = self.min_racks.copy()
-        self.elr_mode: Ints = of_setting([{"off": 0, "replicas": 1, "racks": 2}[one.elr] for one in settings], int)
-        self.lower_after: Floats = of_setting([one.lower_s for one in settings], float)
+        self.elr_mode: Ints = of_setting(
+            [{"off": 0, "replicas": 1, "racks": 2}[setting.elr] for setting in settings], int
+        )
+        self.lower_after: Floats = of_setting([setting.lower_s for setting in settings], float)
         self.operator_at: Floats = filled(NEVER, float)
         self.available, self.isr = filled(self.full), filled(self.full)
         self.slow, self.elr, self.unclean, self.replaced, self.leader = (filled(0) for _ in range(5))

@@ -26,9 +26,9 @@ def compile_changed(runner: KafkaTestRunner, patches: Sequence[series.Patch]) ->
     plan, space, target = runner.plan, runner.space, runner.patched
     listing = target.with_suffix(".json")
     if listing.exists() and target.exists():
-        found = read_object(listing, "it lists the series' test classes; delete it")
+        listed = read_object(listing, "it lists the series' test classes; delete it")
         with evaluating(listing, "a list of test classes, delete it"):
-            return {name: tuple(classes) for name, classes in found.items()}
+            return {name: tuple(classes) for name, classes in listed.items()}
     with scratch(target.parent) as work:
         with space.lock(lambda _: None):
             sources = space.sources(plan, work)
@@ -89,7 +89,7 @@ def test_files(plan: Recipe, tree: Path, files: Iterable[str]) -> Iterator[tuple
 
 def _subclasses(tree: Path, files: Sequence[str]) -> list[str]:
     """Return unchanged test sources that extend a changed abstract test class in the same folder."""
-    found: set[str] = set()
+    subclasses: set[str] = set()
     for file in files:
         parent = Path(file)
         if "/src/test/" not in file or not parent.stem.startswith("Abstract") or not is_code(parent):
@@ -99,8 +99,8 @@ def _subclasses(tree: Path, files: Sequence[str]) -> list[str]:
         child = re.compile(rf"\bextends\s+{parent.stem}\b")
         for source in (tree / parent).parent.glob(f"*{parent.suffix}"):
             if child.search(source.read_text(encoding="utf-8")):
-                found.add(str(source.relative_to(tree)))
-    return sorted(found.difference(files))
+                subclasses.add(str(source.relative_to(tree)))
+    return sorted(subclasses.difference(files))
 
 
 test_files.__test__ = False  # type: ignore[attr-defined]  # pytest must not collect it

@@ -252,26 +252,27 @@ def facts_command(json_: Json = False) -> None:
       rackgate patch facts
       rackgate patch facts --json | jq .requests
     """
-    found = facts(Distribution.load(), series.load_all(recipe.load().path.parent))
+    numbers = facts(Distribution.load(), series.load_all(recipe.load().path.parent))
     if json_:
-        typer.echo(json.dumps(found, indent=1))
+        typer.echo(json.dumps(numbers, indent=1))
         return
     print_line(f"{'part':24} {'patches':>8} {'main added':>11} {'test added':>11}")
-    for row in found["parts"]:
+    for row in numbers["parts"]:
         name = f"{row['part']}, opt-in {row['opt_in']}" if row["opt_in"] else row["part"]
         print_line(f"{name:24} {row['patches']:8} {row['main_added']:11} {row['test_added']:11}")
     print_line(
-        f"{found['patches']} patches: {found['main_files']} files of Kafka's code, {found['test_files']} of its tests"
+        f"{numbers['patches']} patches: {numbers['main_files']} files of Kafka's code,"
+        f" {numbers['test_files']} of its tests"
     )
-    for module, files in found["main"].items():
+    for module, files in numbers["main"].items():
         print_line(f"  {module}: {', '.join(files)}")
-    for name, message in found["messages"].items():
+    for name, message in numbers["messages"].items():
         fields = "other fields" if message["fields_changed"] else "the same fields"
         print_line(f"{name}: versions {message['versions']}, previously {message['was']}, {fields}")
-    for side, parents in found["parents"].items():
+    for side, parents in numbers["parents"].items():
         for name, above in parents.items():
             print_line(f"{name}, {side}: {' < '.join(above) if above else 'absent'}")
-    print_line(f"{found['deprecations']} deprecations")
+    print_line(f"{numbers['deprecations']} deprecations")
 
 
 @patch_app.command("test")

@@ -198,7 +198,7 @@ def compare(comparison: Comparison, forks: Sequence[Fork], tail: float = ONE_LOO
     result["cold"] = max(result["warming"].values()) >= _WARMING_SHARE
     targets = [
         replace(target, verdict="unknown", forks_needed=0) if result["cold"] and target.name != "bytes" else target
-        for target in (judge(name, found, len(rounds)) for name, found in measured.items())
+        for target in (judge(name, estimates, len(rounds)) for name, estimates in measured.items())
     ]
     result["stock_ns"], result["other_ns"] = (round(float(trimmed_mean(np.asarray(side))), 3) for side in cpu)
     result["stock_bytes"] = round(float(np.median([f.bytes_ for f in stock])), 3)
@@ -209,7 +209,7 @@ def compare(comparison: Comparison, forks: Sequence[Fork], tail: float = ONE_LOO
         "ns": interval(*cpu, trim=0.0),
         "percent": interval(*cpu, relative=True, trim=0.0),
     }
-    result["untrimmed"] = {name: _plain(found) for name, found in untrimmed.items()}
+    result["untrimmed"] = {name: _plain(estimates) for name, estimates in untrimmed.items()}
     result["ratio"] = _ratio(measured["percent"])
     # The median slice includes what the fastest leaves out, such as cache misses caused by other programs.
     percent = interval(*medians, relative=True)

@@ -166,21 +166,21 @@ def check_reproducible(*, out: Path | None = None, quiet: bool = False) -> Check
 
 def differences(first: Mapping[str, Path], second: Mapping[str, Path]) -> list[str]:
     """Return the files, and the entries of archives, in which two builds differ; empty if all bytes are equal."""
-    found = []
+    differing = []
     for name in sorted({*first, *second}):
         if name not in first or name not in second:
-            found.append(f"{name}: only in the {'second' if name not in first else 'first'} build")
+            differing.append(f"{name}: only in the {'second' if name not in first else 'first'} build")
         elif first[name].read_bytes() != second[name].read_bytes():
-            found += [f"{name}: {entry}" for entry in _entries_that_differ(first[name], second[name])]
-    return found
+            differing += [f"{name}: {entry}" for entry in _entries_that_differ(first[name], second[name])]
+    return differing
 
 
 def _entries_that_differ(first: Path, second: Path) -> list[str]:
     left, right = (dict(_entries(path)) for path in (first, second))
-    found = [entry for entry in sorted({*left, *right}) if left.get(entry) != right.get(entry)]
-    if not found and list(left) != list(right):
-        found = ["order of entries"]
-    return found or ["bytes outside of entries"]
+    entries = [entry for entry in sorted({*left, *right}) if left.get(entry) != right.get(entry)]
+    if not entries and list(left) != list(right):
+        entries = ["order of entries"]
+    return entries or ["bytes outside of entries"]
 
 
 def _entries(path: Path) -> Iterator[tuple[str, Any]]:

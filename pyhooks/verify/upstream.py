@@ -230,10 +230,10 @@ def by_module(changed: Mapping[str, Sequence[str]], tests: Sequence[str]) -> dic
     """Group the test classes of changed sources by module; ``changed`` has the classes the sources are named after."""
     own = {test: name for name, classes in changed.items() for test in classes}
     near = {test.rpartition(".")[0]: name for test, name in own.items()}
-    found: dict[str, list[str]] = {name: [] for name in changed}
+    tests_of: dict[str, list[str]] = {name: [] for name in changed}
     for test in tests:
-        found[own[test] if test in own else near[test.rpartition(".")[0]]].append(test)
-    return {name: tuple(sorted(classes)) for name, classes in found.items()}
+        tests_of[own[test] if test in own else near[test.rpartition(".")[0]]].append(test)
+    return {name: tuple(sorted(classes)) for name, classes in tests_of.items()}
 
 
 @dataclass

@@ -192,8 +192,8 @@ def _batch(
                 write_text(kept, text)
                 if not (_CRASH.search(text) or "did not end within" in str(error)):
                     raise RackgateError(str(error).replace(str(log), str(kept)), detail=error.detail) from None
-                found = _CRASH_LINE.search(text)
-                return _Crash(found[0].strip() if found else str(error), tuple(_UNRESOLVED.findall(text)))
+                crash = _CRASH_LINE.search(text)
+                return _Crash(crash[0].strip() if crash else str(error), tuple(_UNRESOLVED.findall(text)))
 
 
 def _selector(name: str, methods: Sequence[str]) -> str:

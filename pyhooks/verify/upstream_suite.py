@@ -88,15 +88,15 @@ def everything(plan: Recipe, store: ArtifactStore, modules: Sequence[Module], li
     known: dict[str, TestClassFile] = {}
     owned: dict[str, list[str]] = {}
     for module in (m for m in plan.modules if m.tests):
-        found = read_classes(store.path(plan.find(module.artifact, "test")))
-        known.update(found)
-        owned[module.name] = list(found)
-    tests = {name: test_classes(found, known) for name, found in owned.items()}
+        test_files = read_classes(store.path(plan.find(module.artifact, "test")))
+        known.update(test_files)
+        owned[module.name] = list(test_files)
+    tests = {name: test_classes(test_files, known) for name, test_files in owned.items()}
     unknown = sorted((listed.alone | listed.apart).difference(*tests.values()))
     if unknown:
         raise RackgateError(f"upstream.toml: no test jar has {unknown[0]}, which alone or apart lists")
     classes = {module.name: tests[module.name] for module in modules if module.tests}
-    return replace(listed, name="all", classes={name: found for name, found in classes.items() if found})
+    return replace(listed, name="all", classes={name: test_files for name, test_files in classes.items() if test_files})
 
 
 def touched(plan: Recipe, files: Sequence[str]) -> tuple[Module, ...]:
@@ -120,8 +120,8 @@ def read_classes(jar: Path) -> dict[str, TestClassFile]:
     """Parse the class files of a jar; return the classes by name (as a path)."""
     with zipfile.ZipFile(jar) as archive:
         files = (archive.read(name) for name in archive.namelist() if name.endswith(".class"))
-        found = (parse_class(content) for content in files)
-        return {entry.name: entry for entry in found}
+        parsed = (parse_class(content) for content in files)
+        return {entry.name: entry for entry in parsed}
 
 
 def parse_class(content: bytes) -> TestClassFile:

@@ -58,7 +58,7 @@ def take_snapshot(now: Observation, before: Snapshot | None = None) -> Snapshot:
         )
         for observed in now.partitions
     ]
-    partitions.sort(key=lambda one: (LEVELS.index(one.level), one.observed.topic.startswith("__"), one.observed.key))
+    partitions.sort(key=lambda row: (LEVELS.index(row.level), row.observed.topic.startswith("__"), row.observed.key))
     return Snapshot(
         observation=now,
         interval_s=(now.mono_ns - before.observation.mono_ns) / 1e9 if before is not None else None,

@@ -60,12 +60,12 @@ def note_arrivals(bootstrap: str, topics: Sequence[str], history: History, ended
 
 def _partitions(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartition]:
     try:
-        found = consumer.list_topics(timeout=REQUEST_S).topics
+        listed = consumer.list_topics(timeout=REQUEST_S).topics
     except KafkaException as error:
         raise RackgateError(f"no broker lists the topics: {error.args[0].str()}") from error
-    if absent := [topic for topic in topics if topic not in found]:
+    if absent := [topic for topic in topics if topic not in listed]:
         raise RackgateError(f"--topics: the cluster has no {', '.join(absent)}")
-    return [TopicPartition(topic, number, OFFSET_END) for topic in topics for number in found[topic].partitions]
+    return [TopicPartition(topic, number, OFFSET_END) for topic in topics for number in listed[topic].partitions]
 
 
 def _arrival_events(arrived: dict[str, list[tuple[str | None, int]]]) -> list[Event]:

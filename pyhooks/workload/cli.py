@@ -46,15 +46,15 @@ def set_command(
     if lab.bare:
         raise RackgateError(f"lab {lab.name} is bare: it has no topics")
     history = History(lab.history_path)
-    found = requirement_changes.change_topic(
+    change = requirement_changes.change_topic(
         lab.admin, topic, history, min_replicas=min_replicas, min_racks=min_racks, timeout_s=timeout_s
     )
     if as_json:
-        typer.echo(json.dumps({"history": str(history.path), **asdict(found)}, indent=1))
+        typer.echo(json.dumps({"history": str(history.path), **asdict(change)}, indent=1))
         return
-    now, before = (requirement_changes.requirement_text(value) for value in (found.value, found.before))
+    now, before = (requirement_changes.requirement_text(value) for value in (change.value, change.before))
     typer.echo(
-        f"topic {topic}: {now} (before: {before}); brokers {', '.join(map(str, found.brokers))} reported it"
-        f" {found.reported_s:.2f} s after the request"
-        + (f"; fenced: {', '.join(map(str, found.fenced))}" if found.fenced else "")
+        f"topic {topic}: {now} (before: {before}); brokers {', '.join(map(str, change.brokers))} reported it"
+        f" {change.reported_s:.2f} s after the request"
+        + (f"; fenced: {', '.join(map(str, change.fenced))}" if change.fenced else "")
     )

@@ -67,12 +67,12 @@ class CopyRun(ProducerRun):
         """Note the offsets that the group has committed."""
         run, group, source = self.run_id, self._group, self._source
         try:
-            found = self._consumer.committed(self._consumer.assignment(), timeout=REQUEST_S)
+            positions = self._consumer.committed(self._consumer.assignment(), timeout=REQUEST_S)
         except KafkaException as error:
             end = CopyEndDetails(run=run, group=group, source=source, error=str(error.args[0].str()))
             self.history.add(end, "unknown", process=self.plan.name)
         else:
-            committed = {f"{one.topic}-{one.partition}": one.offset for one in found}
+            committed = {f"{position.topic}-{position.partition}": position.offset for position in positions}
             copied = CopiedDetails(run=run, group=group, source=source, committed=committed)
             self.history.add(copied, "ok" if committed else "unknown", process=self.plan.name)
 

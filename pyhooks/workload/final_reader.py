@@ -200,12 +200,12 @@ def partition_count(consumer: Consumer, topic: str, purpose: str) -> int:
         RackgateError: the topic does not exist, or no broker responds.
     """
     try:
-        found = consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
+        listed = consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
     except KafkaException as error:
         raise RackgateError(f"{purpose} {topic}: no broker responds: {error.args[0].str()}") from error
-    if found.error is not None or not found.partitions:
-        raise RackgateError(f"{purpose} {topic}: {found.error.str() if found.error else 'it has no partitions'}")
-    return len(found.partitions)
+    if listed.error is not None or not listed.partitions:
+        raise RackgateError(f"{purpose} {topic}: {listed.error.str() if listed.error else 'it has no partitions'}")
+    return len(listed.partitions)
 
 
 def _read_partition(
@@ -252,12 +252,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--isolation", choices=[*ISOLATIONS, "both"], default="both", help="default both")
     parser.add_argument("--timeout-s", type=float, default=60.0, help="bound for each partition (default 60)")
-    found = parser.parse_args(arguments)
-    isolations = ISOLATIONS if found.isolation == "both" else (found.isolation,)
-    topics = found.topics.split(",")
+    options = parser.parse_args(arguments)
+    isolations = ISOLATIONS if options.isolation == "both" else (options.isolation,)
+    topics = options.topics.split(",")
     return program.run_reporting_errors(
         lambda: read_all(
-            found.bootstrap, topics, History(found.history), timeout_s=found.timeout_s, isolations=isolations
+            options.bootstrap, topics, History(options.history), timeout_s=options.timeout_s, isolations=isolations
         )
     )
 

@@ -28,10 +28,10 @@ def note_committed(client: AdminClient, groups: Iterable[str], history: History)
             [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=ASK_S
         )
         try:
-            found = asked[group].result(timeout=2 * ASK_S).topic_partitions
+            positions = asked[group].result(timeout=2 * ASK_S).topic_partitions
         except (KafkaException, TimeoutError) as error:
             raise RackgateError(
                 f"group {group}: its coordinator does not return its committed offsets: {error}"
             ) from error
-        offsets = {f"{one.topic}-{one.partition}": int(one.offset) for one in found}
+        offsets = {f"{position.topic}-{position.partition}": int(position.offset) for position in positions}
         history.add(CommittedOffsetsDetails(group=group, offsets=offsets), "ok")

@@ -39,13 +39,15 @@ def note_known_errors(history: History, clients: Iterable[str]) -> None:
 
 def _java_names() -> set[str]:
     folder = ERRORS.replace(".", "/") + "/"
-    found: set[str] = set()
+    entries: set[str] = set()
     for path in (Distribution.load().root / "libs").glob("kafka-clients-*.jar"):
         with zipfile.ZipFile(path) as jar:
-            found |= {name for name in jar.namelist() if name.startswith(folder) and "$" not in name}
-    if not found:
+            entries |= {name for name in jar.namelist() if name.startswith(folder) and "$" not in name}
+    if not entries:
         raise RackgateError("the distribution has no stock clients, or they know no errors")
-    return {f"{ERRORS}.{name.removeprefix(folder).removesuffix('.class')}" for name in found if name.endswith(".class")}
+    return {
+        f"{ERRORS}.{name.removeprefix(folder).removesuffix('.class')}" for name in entries if name.endswith(".class")
+    }
 
 
 def _librdkafka_names() -> set[str]:

@@ -403,13 +403,13 @@ def partition_counts(plan: ProducerPlan, timeout_s: float = 20.0) -> dict[str, i
     from pyhooks.kafka import topics
 
     try:
-        found = topics.admin(plan.bootstrap).list_topics(timeout=timeout_s).topics
+        listed = topics.admin(plan.bootstrap).list_topics(timeout=timeout_s).topics
     except KafkaException as error:
         raise RackgateError(f"--bootstrap {plan.bootstrap}: no broker responds: {error.args[0].str()}") from error
-    absent = [topic for topic in plan.topics if topic not in found or found[topic].error is not None]
+    absent = [topic for topic in plan.topics if topic not in listed or listed[topic].error is not None]
     if absent:
         raise RackgateError(f"--topics: the cluster has no {', '.join(absent)}")
-    return {topic: len(found[topic].partitions) for topic in plan.topics}
+    return {topic: len(listed[topic].partitions) for topic in plan.topics}
 
 
 def open_run(plan: ProducerPlan, history: History) -> ProducerRun:

@@ -88,10 +88,10 @@ def query_requirements(client: AdminClient, topic: str) -> ReportedRequirements:
         cluster = client.list_topics(timeout=topics.QUERY_S)
     except KafkaException as error:
         raise RackgateError(f"topic {topic}: no broker returns its metadata: {error.args[0].str()}") from error
-    found = cluster.topics
-    if topic not in found or found[topic].error is not None:
+    listed = cluster.topics
+    if topic not in listed or listed[topic].error is not None:
         raise RackgateError(f"topic {topic}: there is no such topic")
-    states = found[topic].partitions.values()
+    states = listed[topic].partitions.values()
     concerned = {int(broker) for state in states for broker in (state.leader, *state.replicas) if broker >= 0}
     # metadata lists unfenced brokers only
     brokers = sorted(concerned.intersection(cluster.brokers))

@@ -76,8 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog="Example: python -m pyhooks.workload.standby_producer --folder FOLDER",
     )
     parser.add_argument("--folder", required=True, type=Path, help="where the pipes are")
-    found = parser.parse_args(arguments)
-    return program.run_reporting_errors(lambda: serve(found.folder), OSError)
+    options = parser.parse_args(arguments)
+    return program.run_reporting_errors(lambda: serve(options.folder), OSError)
 
 
 if __name__ == "__main__":

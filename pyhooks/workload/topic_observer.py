@@ -174,16 +174,16 @@ class MetadataObserver:
         """Note leaders, ISRs, placement and racks once; an unavailable broker keeps its last known rack."""
         asked_ns = time.monotonic_ns()
         try:
-            found = self._client.query(self._names, OBSERVATION_S)
+            metadata = self._client.query(self._names, OBSERVATION_S)
         except RackgateError as error:
             self._history.add(ObservationFailureDetails(error=str(error)), "unknown", op="look")
             return
-        self._racks |= found.racks
+        self._racks |= metadata.racks
         partitions = {
             f"{topic}-{number}": ObservedPartition(
                 leader=state.leader, isr=tuple(sorted(state.isr)), replicas=tuple(state.replicas)
             )
-            for (topic, number), state in sorted(found.partitions.items())
+            for (topic, number), state in sorted(metadata.partitions.items())
         }
         racks = dict(sorted(self._racks.items()))
         self._history.add(ObservationDetails(racks=racks, partitions=partitions, asked_ns=asked_ns), "ok")
