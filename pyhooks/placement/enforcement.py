@@ -20,6 +20,9 @@ from pyhooks.placement.gate_forecast import Broker, CheckedTopic, IsrRequirement
 
 PRODUCE_WITH_RACKS = 14
 VALUE_SHOWN = 40
+# A broker whose metadata ends so many offsets before the newest one's is cut off from the controllers. These append a
+# record twice a second even if nothing changes.
+LAG_OFFSETS = 20
 BEHIND_CONTROLLER = "some are behind the controller: check again, see their logs"
 
 OverlayState = Literal["yes", "no", "partly"]
@@ -78,6 +81,14 @@ class Enforcement:
     def enforced(self) -> bool:
         """Whether an R above 1 is in force according to every broker that responded."""
         return bool(self.responses) and all(response.level >= 1 for response in self.responses.values())
+
+    @property
+    def outdated(self) -> frozenset[int]:
+        """Brokers whose metadata ends long before another one's; what they report of the cluster may be over."""
+        newest = max((response.epoch for response in self.responses.values()), default=-1)
+        return frozenset(
+            broker for broker, response in self.responses.items() if 0 <= response.epoch < newest - LAG_OFFSETS
+        )
 
     @property
     def default(self) -> IsrRequirements | None:

@@ -200,6 +200,11 @@ def _missing_responses(
         else:
             remedy = f"# make sure that broker {broker} runs and can be reached from here"
             yield ReadinessFinding("broker-silent", "unknown", subject, f"it did not respond: {reason}", remedy)
+    if facts.enforcement.outdated:
+        subject = brokers_text(facts.enforcement.outdated)
+        text = "its metadata is behind: if it is cut off from the controllers, the reported ISR may be an old one"
+        remedy = f"# wait, then run it again; see the logs of {subject}"
+        yield ReadinessFinding("broker-behind", "unknown", subject, text, remedy)
     concerned = {topic.name for topic in goal.concerned(facts.cluster)} | {""}
     for broker, response in sorted(facts.enforcement.responses.items()):
         for name, reason in sorted(response.refused.items()):
@@ -311,6 +316,11 @@ def _controllers(facts: PreflightFacts, commands: CommandWriter) -> Iterator[Rea
         remedy = f"# make sure that controller {controller} runs and can be reached from here\n{again}"
         text = f"it did not respond: {reason}"
         yield ReadinessFinding("controller-silent", "unknown", f"controller {controller}", text, remedy)
+    for controller, response in sorted(facts.controllers.responses.items()):
+        for reason in (*response.refused.values(), *(f"invalid {key}" for key in response.invalid.get("", ()))):
+            text = f"it did not report its own settings: {reason}"
+            remedy = "# let the principal of --command-config describe the configs of controllers"
+            yield ReadinessFinding("settings-refused", "unknown", f"controller {controller}", text, remedy)
     stock = [node for node, response in sorted(facts.controllers.responses.items()) if response.supported_level < 1]
     if stock:
         releases = {release_of(facts.controllers.responses[node].metadata_version) for node in stock}

@@ -75,6 +75,11 @@ def _missing_responses(
             text = f"it did not respond, so it may be in sync in name only: {reason}"
             remedy = f"# make sure that broker {broker} runs and can be reached from here\n{commands.rackgate('check')}"
             yield ReadinessFinding("broker-silent", "unknown", f"broker {broker}", text, remedy)
+    if enforcement.outdated:
+        # any broker may have reported the partitions, one of these as well
+        text = "its metadata is behind: if it is cut off from the controllers, the reported ISR may be an old one"
+        remedy = f"# wait, then check again; see the logs of {brokers_text(enforcement.outdated)}"
+        yield ReadinessFinding("broker-behind", "unknown", brokers_text(enforcement.outdated), text, remedy)
 
 
 def _topic_findings(

@@ -11,9 +11,6 @@ from pyhooks.kafka import gate
 from pyhooks.placement.cluster_query import ClusterObservation
 from pyhooks.placement.gate_forecast import CheckedTopic, ReportedPartition
 
-# A broker whose metadata ends so many offsets before the newest one's is cut off from the controllers. These append a
-# record twice a second even if nothing changes.
-LAG_OFFSETS = 20
 WAITS_SHOWN = 5
 NO_TOPIC = "there is no such topic, or this principal may not describe it"
 
@@ -107,10 +104,7 @@ class ObservedTopic:
 def observe_topic(topic: CheckedTopic, observation: ClusterObservation) -> ObservedTopic:
     """Return a topic as the current ones of its brokers report it."""
     cluster, responses = observation.cluster, observation.enforcement.responses
-    newest = max((response.epoch for response in responses.values()), default=-1)
-    current = frozenset(
-        broker for broker, response in responses.items() if response.epoch < 0 or response.epoch >= newest - LAG_OFFSETS
-    )
+    current = responses.keys() - observation.enforcement.outdated
     reported = {broker: requirements for broker, requirements in topic.by_broker.items() if broker in current}
     hosts = {replica for partition in topic.partitions for replica in partition.replicas}
     unknown = topic.unanswered
@@ -133,7 +127,7 @@ def observe_topic(topic: CheckedTopic, observation: ClusterObservation) -> Obser
         min_replicas=max((requirements.replicas.value for requirements in reported.values()), default=1),
         partitions=topic.partitions,
         racks=cluster.racks,
-        current=current,
+        current=frozenset(current),
         unknown=unknown,
         unverified=tuple(sorted(hosts - reported.keys())),
     )

@@ -13,7 +13,7 @@ from pyhooks.audit.journal import AuditContents, ReadRecords
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
 from pyhooks.placement.check_cli import make_report
 from pyhooks.placement.cluster_query import ClusterObservation
-from pyhooks.placement.enforcement import BrokerResponse, Enforcement
+from pyhooks.placement.enforcement import LAG_OFFSETS, BrokerResponse, Enforcement
 from pyhooks.placement.gate_forecast import (
     Broker,
     CheckedTopic,
@@ -23,7 +23,7 @@ from pyhooks.placement.gate_forecast import (
     ReportedPartition,
 )
 from pyhooks.placement.missed_restores import missed_restore_findings
-from pyhooks.placement.topic_observation import LAG_OFFSETS, observe_topic
+from pyhooks.placement.topic_observation import observe_topic
 
 RACKS = {1: "a", 2: "a", 3: "b"}
 LOWERED = IsrRequirements(ConfigValue(2, "topic"), ConfigValue(1, "topic"))

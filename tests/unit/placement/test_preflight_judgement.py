@@ -14,7 +14,7 @@ from rich.console import Console
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka.features import ELR_FEATURE, METADATA_FEATURE, RACKS_FEATURE
 from pyhooks.placement import readiness_report
-from pyhooks.placement.enforcement import BrokerResponse, Enforcement
+from pyhooks.placement.enforcement import LAG_OFFSETS, BrokerResponse, Enforcement
 from pyhooks.placement.gate_forecast import (
     Broker,
     CheckedTopic,
@@ -158,6 +158,24 @@ CASES: list[tuple[str, str, PreflightFacts, PreflightFacts]] = [
         "unknown",
         facts(brokers=changed(NODE, 1, refused={"orders": "not authorized"})),
         facts(brokers=changed(NODE, 1, refused={"other": "not authorized"})),
+    ),
+    (
+        "settings-refused",
+        "unknown",
+        facts(controllers=controllers(refused={"": "not authorized"})),
+        facts(),
+    ),
+    (
+        "settings-refused",
+        "unknown",
+        facts(controllers=controllers(invalid={"": {"min.insync.replicas": "two"}})),
+        facts(),
+    ),
+    (
+        "broker-behind",
+        "unknown",
+        facts(brokers=changed(NODE, 1, epoch=NODE.epoch + LAG_OFFSETS + 1)),
+        facts(brokers=changed(NODE, 1, epoch=NODE.epoch + LAG_OFFSETS)),
     ),
     (
         "value-invalid",

@@ -15,7 +15,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
 from pyhooks.placement import readiness_report
 from pyhooks.placement.check_cli import check_command, restarted_brokers
-from pyhooks.placement.enforcement import BrokerResponse, Enforcement
+from pyhooks.placement.enforcement import LAG_OFFSETS, BrokerResponse, Enforcement
 from pyhooks.placement.gate_forecast import (
     Broker,
     CheckedTopic,
@@ -65,11 +65,14 @@ def judged(
     voters: tuple[int, ...] | None = (101, 102, 103),
     late: tuple[int, ...] = (),
     unanswered: dict[str, str] | None = None,
+    behind: Sequence[int] = (),
     accept: bool = False,
 ) -> tuple[ReadinessFinding, ...]:
     response = BrokerResponse(14, 1, ON if levels is None else levels, 1, None)
     away = {**dict.fromkeys(silent, "no response"), **dict.fromkeys(fenced, "fenced")}
-    enforcement = Enforcement({one: response for one in RACKS if one not in away}, away)
+    newer = replace(response, epoch=response.epoch + LAG_OFFSETS + 1)
+    responses = {one: newer if behind and one not in behind else response for one in RACKS if one not in away}
+    enforcement = Enforcement(responses, away)
     brokers = {one: Broker(one, rack, one in fenced) for one, rack in RACKS.items()}
     cluster = ClusterSnapshot("id", brokers, tuple(topics), enforcement.enforced, voters, unanswered or {}, late)
     return restart_findings(cluster, enforcement, topics, without, CommandWriter("k1:9092"), accept_unavoidable=accept)
@@ -117,6 +120,9 @@ NOW, ALWAYS = [("obstacle", "restart-stops-now")], [("obstacle", "restart-always
         ((AAB,), (3,), {"silent": [4]}, [*ALWAYS, ("unknown", "broker-silent")]),
         # the broker that hangs is the one to restart
         ((AABC,), (3,), {"silent": [3]}, []),
+        # the ISR may be that of a broker with old metadata, the one to restart included
+        ((AAB,), (3,), {"behind": [3]}, [*ALWAYS, ("unknown", "broker-behind")]),
+        ((AABC,), (1,), {"behind": [1]}, [("unknown", "broker-behind")]),
         ((replace(AABC, requirements=None),), (1,), {}, [("unknown", "settings-unknown")]),
         ((replace(AABC, requirements=None),), (1,), {"fenced": [1]}, []),
         (
