@@ -88,8 +88,11 @@ class OutageCluster:
             if isinstance(watermark, OffsetAndEpoch) and watermark.epoch >= 0 and leaders[partition] in addresses:
                 epochs.setdefault(leaders[partition], {})[partition] = watermark.epoch
         ends: dict[tuple[str, int], int] = {}
+        deadline = time.monotonic() + 2 * _OFFSETS_S
         for leader, partitions in epochs.items():
-            ends |= self._log_ends(leader, addresses[leader], partitions)
+            # each leader that is silent takes this time; in an outage there can be many
+            if time.monotonic() < deadline:
+                ends |= self._log_ends(leader, addresses[leader], partitions)
         counts = {}
         for partition, watermark in watermarks.items():
             start, end = starts[partition], ends.get(partition)
