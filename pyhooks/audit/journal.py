@@ -107,18 +107,13 @@ class AuditJournal:
         """
         return self._file.lock()
 
-    def read(self, *, read_topic: bool = True) -> AuditContents:
+    def read(self) -> AuditContents:
         """Return the records of this cluster; a topic that can't be read is part of the result.
-
-        Args:
-            read_topic: False if it is known that there is no such topic.
 
         Raises:
             RackgateError: the file can't be read.
         """
         file = self._own(self._file.read())
-        if not read_topic:
-            return AuditContents(self.cluster, file, ReadRecords())
         try:
             return AuditContents(self.cluster, file, self._own(self._topic.read()))
         except RackgateError as error:

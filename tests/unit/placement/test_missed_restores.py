@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from fake_outage import START, make_terms
 from pyhooks.audit.audit_record import Event, make_record
+from pyhooks.audit.audit_topic import AuditTopic
 from pyhooks.audit.journal import AuditContents, ReadRecords
+from pyhooks.core.errors import RackgateError
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
-from pyhooks.placement.check_cli import make_report
+from pyhooks.placement.check_cli import _missed_restores, make_report
 from pyhooks.placement.cluster_query import ClusterObservation
 from pyhooks.placement.enforcement import LAG_OFFSETS, BrokerResponse, Enforcement
 from pyhooks.placement.gate_forecast import (
@@ -101,3 +104,16 @@ def test_an_unread_audit_is_unknown() -> None:
     contents = AuditContents("id", ReadRecords(), ReadRecords(), "it has no leader")
     (finding,) = missed_restore_findings(contents, observed(), (), START)
     assert (finding.severity, finding.code) == ("unknown", "audit-unknown")
+
+
+def test_a_hidden_audit_topic_is_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(_: AuditTopic) -> ReadRecords:
+        raise RackgateError("topic rackgate-audit: TopicAuthorization")
+
+    monkeypatch.setattr(AuditTopic, "read", refuse)
+    observation = observed()
+    assert "rackgate-audit" not in {topic.name for topic in observation.cluster.topics}
+    file, topics = tmp_path / "audit.jsonl", observation.cluster.topics
+    (finding,) = _missed_restores(observation, topics, "k1:9092", None, file, "rackgate-audit", 2, 30.0)
+    assert (finding.severity, finding.code) == ("unknown", "audit-unknown")
+    assert _missed_restores(observation, topics, "k1:9092", None, file, "rackgate-audit", 1, 30.0) == ()
