@@ -65,7 +65,7 @@ StockOption = Annotated[bool, typer.Option("--stock", help="Run Kafka without th
 LabOption = Annotated[str | None, typer.Option("--lab", help="Which lab, if several run.", metavar="NAME")]
 NodeOption = Annotated[str | None, typer.Option("--node", help="Node, such as broker-3.")]
 RunDirOption = Annotated[
-    Path | None, typer.Option("--run-dir", help="Folder for logs and history [default: out/lab/TIME-NAME].")
+    Path | None, typer.Option("--run-dir", help="Folder for logs and history (default: out/lab/TIME-NAME).")
 ]
 RackOption = Annotated[str | None, typer.Option("--rack", help="In the first node of this rack.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -170,7 +170,7 @@ def run_command(
     epilog="Examples: rackgate lab up · rackgate lab up --name stock --stock · rackgate lab up --topology my.toml",
 )
 def up_command(
-    name: Annotated[str | None, typer.Option("--name", help="Name of the lab [default: that of the topology].")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the lab (default: that of the topology).")] = None,
     topology_name: TopologyOption = "az3-outside",
     run_dir: RunDirOption = None,
     bare: BareOption = False,

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import typer
+from rich.markup import render
 from typer.testing import CliRunner
 
 from pyhooks.cli import VERBS, app
@@ -28,6 +32,21 @@ def test_each_verb_has_its_own_help(verb: str) -> None:
     done = CliRunner().invoke(app, [verb, "--help"])
     assert done.exit_code == 0
     assert f"Usage: root {verb} " in done.stdout
+
+
+def help_texts(command: Any) -> Iterator[str]:
+    """Yield the help texts of a command, its options and its subcommands."""
+    yield from filter(None, [command.help, command.epilog, *(getattr(one, "help", None) for one in command.params)])
+    for name in command.list_commands(typer.Context(command)) if hasattr(command, "list_commands") else ():
+        yield from help_texts(command.get_command(typer.Context(command), name))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_part_of_the_help_is_taken_for_markup(verb: str) -> None:
+    command = typer.main.get_command(app)
+    texts = list(help_texts(command.get_command(typer.Context(command), verb)))  # type: ignore[attr-defined]
+    assert texts
+    assert [text for text in texts if render(text).plain != text] == []
 
 
 def test_unknown_verb_is_an_error() -> None:
