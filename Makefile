@@ -6,6 +6,11 @@ SHELL := $(CURDIR)/setup/contained.sh
 .DELETE_ON_ERROR:
 .PHONY: help bench test check unit pytest upstream-smoke system-smoke system system-long system-load system-hosts build lock clean upstream upstream-all series-check archive jmh jmh-full
 
+# Version of Kafka: KAFKA=4.2.1 make build
+ifdef KAFKA
+export RACKGATE_KAFKA := $(KAFKA)
+endif
+
 PYTHON ?= python3.11
 VENV := .venv
 DUCKTAPE_VENV := .venv-ducktape
@@ -30,7 +35,7 @@ help:
 	@echo "make system-hosts  some of them on hosts of a cluster file over ssh: a lab's nodes, with an sshd in each"
 	@echo "make readme-pictures RESULT=out/bench/results.json   the README's pictures of a run, which is kept beside them; of bench-full that of bench/README.md"
 	@echo "make check   ruff, mypy --strict, import layers, the patch series, the claims about the KIP"
-	@echo "make build   the patched Kafka alone"
+	@echo "make build   the patched Kafka alone; with KAFKA=VERSION, here and in every other target, on that version"
 	@echo "make upstream      Kafka's own tests of what the series touches, stock against overlay, case by case"
 	@echo "make upstream-all  every test class of the touched modules (hours; goes on where it was interrupted)"
 	@echo "make series-check  every prefix of the series, and each fix alone, compiles and passes the tests of its last patch; series-check-all: all its tests (hours)"

@@ -10,9 +10,10 @@ from ducktape_tests.scenario import (
     RackScenario,
     spec,
 )
+from pyhooks.core import paths
 from pyhooks.history.events import CONFLUENT, PATCHED, RideDetails
 
-CLIENTS = (PATCHED, "4.3.1", "3.9", "2.8", CONFLUENT)
+CLIENTS = (PATCHED, paths.kafka_version(), "3.9", "2.8", CONFLUENT)
 # longer than the outage, so that clients that keep retrying need not give up
 PATIENCE_MS = 240_000
 # for the first record, which waits for the metadata of its topic; a rejection does not need that long
@@ -30,7 +31,8 @@ class ClientsTest(RackScenario):
     def test_each_rides_it_out(self) -> None:
         """Each client outlasts an outage by its own retries, and receives no error that it does not know.
 
-        Each client (patched, Java 4.3.1, 3.9 and 2.8, librdkafka) runs an idempotent producer and one without retries.
+        Each client (patched, Java of this release, 3.9 and 2.8, librdkafka) runs an idempotent producer and one
+        without retries.
         The outage lasts longer than a request may take. Idempotent producers have every record acknowledged once;
         producers without retries receive the error that they know.
         """

@@ -14,7 +14,7 @@ NEED = (2, 2)
 FLAP_S = 180.0
 # Pause, not cut: after a cut, connections resume only when TCP retransmits, as much later as the cut was long.
 # Meanwhile the rack's brokers are unfenced. A leader then holds back its high watermark for a replica that was in sync
-# within replica.lag.time.max.ms and may join the ISR (Partition.maybeIncrementLeaderHW of Kafka 4.3.1). After a cut of
+# within replica.lag.time.max.ms and may join the ISR (Partition.maybeIncrementLeaderHW). After a cut of
 # 15 s, records sent in the next 12 s reached their timeout of 6 s although the ISR was sufficient. A paused broker
 # keeps its connections and resumes fetching at once.
 FLAP = "pause"

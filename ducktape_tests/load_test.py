@@ -25,7 +25,7 @@ from ducktape_tests.services.clients import Program, wait_events
 from pyhooks.checkers import many_partitions, slowdown
 from pyhooks.checkers.judgement import judge
 from pyhooks.checkers.many_partitions import OVERLAY
-from pyhooks.core import process
+from pyhooks.core import paths, process
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.events import (
@@ -56,7 +56,7 @@ BLOCK_S = 10.0
 STAGE_S = 40.0
 SETTLED_S = 900.0
 # Client of all topics that are not probed, so that only the brokers differ. The probing client knows the gate's errors.
-CLIENT = "4.3.1"
+CLIENT = paths.kafka_version()
 PATIENCE_MS = 600_000
 # Records per second and topic: of all in the outage test; of others and of driven topics in the latency test, where
 # they keep two cores from saturation.

@@ -11,6 +11,7 @@ from ducktape_tests import feature_level
 from ducktape_tests.scenario import AAB, NEEDS, NOT_ENOUGH_RACKS, LoadSpec, RackScenario, spec
 from pyhooks.checkers import feature_levels
 from pyhooks.checkers.phases import OK
+from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history import process_events
@@ -27,7 +28,7 @@ from pyhooks.workload.requirement_changes import change_topic
 
 # Without this broker the replicas are in one rack. It is restarted before those of rack a.
 THIRD = 3
-STOCK_CLIENT = "4.3.1"
+STOCK_CLIENT = paths.kafka_version()
 TIMEOUT = ("--timeout-ms", "60000")
 # for librdkafka: with a shorter timeout it duplicates records that were rejected for long
 RDKAFKA_TIMEOUT = ("--timeout-ms", "120000")

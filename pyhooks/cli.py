@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from pyhooks import __version__
-from pyhooks.core import exit_status
+from pyhooks.core import exit_status, paths
+from pyhooks.core.errors import RackgateError
 
 
 @dataclass(frozen=True)
@@ -114,13 +115,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="min.insync.racks for Apache Kafka: build it, run it in a lab, break it, measure it.",
     epilog="Examples: rackgate build · rackgate lab run --topology az3-outside -- bash · rackgate bench run ·"
-    " rackgate --debug build (tracebacks)",
+    " rackgate --debug build (tracebacks) · rackgate --kafka VERSION build",
 )
 
 
 @app.callback()
-def _root() -> None:
-    """Keep the verbs apart: an app with one command would be that command."""
+def _root(
+    kafka: Annotated[
+        str,
+        typer.Option("--kafka", metavar="VERSION", envvar=paths.KAFKA_VARIABLE, help="Version of Kafka to work on."),
+    ] = paths.DEFAULT_KAFKA,
+) -> None:
+    """Choose the version of Kafka, for this process and its children."""
+    if kafka not in (known := paths.patched_versions()):
+        raise RackgateError(f"no series for Kafka {kafka}: patch/ has {', '.join(known)}")
+    os.environ[paths.KAFKA_VARIABLE] = kafka
 
 
 @app.command("version")

@@ -114,8 +114,7 @@ class RackKafka(Hosts, Service):
         """Wait until each replica of all partitions has a log.
 
         A leader without a log rejects the first record of an idempotent producer. It may then accept the second one,
-        because it has no state for that producer, and reject the first one forever (OutOfOrderSequenceException,
-        4.3.1).
+        because it has no state for that producer, and reject the first one forever (OutOfOrderSequenceException).
         """
         wanted: defaultdict[int, set[str]] = defaultdict(set)
         for topic in bulk:

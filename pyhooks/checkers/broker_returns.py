@@ -1,7 +1,7 @@
 """Brokers that ended without notice and came back, which can change ISRs between two observations.
 
-When such a broker registers again, the controller removes it from every ISR (Kafka 4.3.1,
-ReplicationControlManager.handleBrokerShutdown). If it was not fenced by then, it was in the ISRs all the time. It may
+When such a broker registers again, the controller removes it from every ISR
+(ReplicationControlManager.handleBrokerShutdown). If it was not fenced by then, it was in the ISRs all the time. It may
 be in them again a quarter of a second later, before the next observation. The active controller logs it.
 """
 

@@ -289,7 +289,7 @@ def _catch_up_times(observation: RecordedPartition, cluster: ClusterView) -> lis
     """Return when the high watermark may wait for a returning replica, though all ISR members have the record.
 
     Kafka's leader also waits for a replica outside the ISR that was caught up within replica.lag.time.max.ms and whose
-    broker is unfenced (Partition.maybeIncrementLeaderHW, 4.3.1). After a short network partition the broker is unfenced
+    broker is unfenced (Partition.maybeIncrementLeaderHW). After a short network partition the broker is unfenced
     before TCP retransmits its fetches.
     """
     outside = [broker for broker in observation.replicas if broker not in observation.isr]

@@ -30,7 +30,7 @@ from pyhooks.history.events import (
 )
 
 UNCOMMITTED, COMMITTED = "read_uncommitted", "read_committed"
-# Java producer's message for the records of an expired batch (4.3.1, Sender.failExpiredBatches).
+# Java producer's message for the records of an expired batch (Sender.failExpiredBatches).
 _EXPIRED = re.compile(r"\b(\d+) ms has passed since batch creation")
 # Run id in a truncated line.
 _RUN = re.compile(r'"run":"([^"]*)"')

@@ -158,7 +158,7 @@ def _file_fingerprint(path: Path, cache: fingerprint.Cache) -> str:
 
 def _series_fingerprint(name: str, root: Path, cache: fingerprint.Cache) -> str:
     """Return the fingerprint of the whole series, or only of what is built from it."""
-    folder = root / paths.PATCH.relative_to(paths.REPO)
+    folder = root / paths.patch_folder().relative_to(paths.REPO)
     patches = series.load_all(folder) if name == SERIES else series.load(folder)
     key = f"{name}\0{series.series_hash(patches)}".encode()
     return cache.get(key, lambda: fingerprint.fingerprint_of_patches(patches, main_only=name == OVERLAY))

@@ -135,7 +135,7 @@ def versions() -> dict[str, str]:
 
 
 def _check_build(root: Path) -> None:
-    patches = series.load(root / paths.PATCH.relative_to(paths.REPO))
+    patches = series.load(root / paths.patch_folder().relative_to(paths.REPO))
     series.check_build(Distribution.load().manifest, patches)
 
 

@@ -423,8 +423,8 @@ class Admin(Client):
         """Yield the first of several clients that gets a response from any node of ``bootstrap``.
 
         A client keeps to a broker that accepts its connection but does not respond for up to three request
-        timeouts, and can then choose the same broker again, by its id (Kafka 4.3.1; with one of four brokers
-        paused, 4 of 60 clients spent half of their timeout on it). The yielded client has a connection to a
+        timeouts, and can then choose the same broker again, by its id (with one of four brokers paused, 4
+        of 60 clients spent half of their timeout on it). The yielded client has a connection to a
         responsive broker, which Kafka prefers to a new one.
 
         Raises:

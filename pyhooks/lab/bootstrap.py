@@ -93,7 +93,7 @@ def start_cluster(lab: Lab) -> None:
     lab.format(lab.nodes)
     for item in lab.topology.controllers:
         lab.start_kafka(item)
-    # Start brokers only after a controller is active. In 4.3.1, a broker may copy the first leader's log before it is
+    # Start brokers only after a controller is active. Until then a broker may copy the first leader's log before it is
     # committed and truncate it when another leader takes over. It then forgets the voters for good and never registers,
     # because KRaftControlRecordStateMachine.truncateNewEntries does not reset nextOffset.
     lab.wait_quorum()

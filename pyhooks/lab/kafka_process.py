@@ -32,8 +32,8 @@ _CONTROLLER = {
     "controller.quorum.fetch.timeout.ms": "6000",
 }
 _BROKER = {
-    # On a broker this only limits how long it sleeps without contact to the quorum. After that, the raft thread of
-    # 4.3.1 polls in a busy loop (KafkaRaftClient.maybeSendFetchToBestNode waits for the remaining timeout), and each
+    # On a broker this only limits how long it sleeps without contact to the quorum. After that, the raft thread
+    # polls in a busy loop (KafkaRaftClient.maybeSendFetchToBestNode waits for the remaining timeout), and each
     # broker of a partitioned rack would take a core from the other processes.
     "controller.quorum.fetch.timeout.ms": "600000",
     "auto.create.topics.enable": "false",

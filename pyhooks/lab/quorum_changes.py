@@ -161,8 +161,7 @@ def _retry_change(change: Callable[[], object], taken: Callable[[], bool], goal:
     """Change the voters; retry if the quorum rejects the change.
 
     It rejects changes while another one is in progress. A broker that has not yet learned of an election sends the
-    change to a controller that is no longer active. The tool receives NOT_LEADER_OR_FOLLOWER and does not retry (Kafka
-    4.3.1).
+    change to a controller that is no longer active. The tool receives NOT_LEADER_OR_FOLLOWER and does not retry.
     """
     refused: list[RackgateError] = []
 

@@ -45,7 +45,7 @@ class Distribution:
         Raises:
             RackgateError: there is no distribution.
         """
-        root = root or paths.BUILD / "kafka-4.3.1" / "dist"
+        root = root or paths.BUILD / f"kafka-{paths.kafka_version()}" / "dist"
         if not (root / MANIFEST).is_file():
             raise RackgateError(f"no built Kafka in {root}: run `rackgate build`")
         return Distribution(root.resolve())

@@ -10,7 +10,7 @@ from pyhooks.core.process import run
 
 IDENTITY = "kafka-rackgate"
 EMAIL = "rackgate@localhost"
-# The date of the 4.3.1 jars; any fixed time would do.
+# Any fixed time would do.
 BASELINE_DATE = "2026-06-17T00:00:00+00:00"
 
 

@@ -148,6 +148,8 @@ class Recipe:
     """The content of ``kafka.toml``.
 
     Attributes:
+        metadata_version: level of metadata.version that the feature's level 1 is enabled with in a new cluster; the
+            highest in production of this version of Kafka.
         ignored_repositories: ids of repositories in third-party poms that are never queried.
         roots: by role, the artifacts from which it is resolved.
         modules: in compilation order.
@@ -156,6 +158,7 @@ class Recipe:
     path: Path
     version: str
     scala: str
+    metadata_version: int
     plugins: Mapping[str, str]
     javac_options: tuple[str, ...]
     scalac_options: tuple[str, ...]
@@ -223,13 +226,14 @@ def load(path: Path | None = None) -> Recipe:
     Raises:
         RackgateError: the file is missing or not TOML, or a value is invalid; the message names the place.
     """
-    path = path or paths.PATCH / "kafka.toml"
+    path = path or paths.patch_folder() / "kafka.toml"
     top = Table(toml_config.read(path, "it defines the build"), path)
     kafka, plugins, options, resolve = map(top.table, ("kafka", "plugins", "compile", "resolve"))
     recipe = Recipe(
         path=path,
         version=kafka.text("version"),
         scala=kafka.text("scala"),
+        metadata_version=kafka.whole("metadata_version", 1),
         plugins={name: plugins.text(name) for name in plugins.left()},
         javac_options=options.texts("javac", empty=True),
         scalac_options=options.texts("scalac", empty=True),

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyhooks.core import paths
@@ -48,7 +48,7 @@ class Workspace:
     """
 
     root: Path
-    manifest: Path = paths.PATCH / MAVEN_MANIFEST
+    manifest: Path = field(default_factory=lambda: paths.patch_folder() / MAVEN_MANIFEST)
 
     @staticmethod
     def of(recipe: Recipe, base: Path | None = None) -> Workspace:

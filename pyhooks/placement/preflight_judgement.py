@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
+from pyhooks.core import paths
 from pyhooks.kafka import gate
 from pyhooks.kafka.features import ELR_FEATURE, METADATA_FEATURE, RACKS_FEATURE
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, NO_RACK, UNCLEAN_ELECTION
+from pyhooks.patchset import recipe
+from pyhooks.patchset.recipe import Recipe
 from pyhooks.placement.enforcement import PRODUCE_WITH_RACKS, BrokerResponse, Enforcement
 from pyhooks.placement.findings import COORDINATED, brokers_text, names_text, similar_racks
 from pyhooks.placement.gate_forecast import (
@@ -25,8 +29,6 @@ from pyhooks.placement.gate_forecast import (
 )
 from pyhooks.placement.readiness import READY, CommandWriter, ReadinessFinding, obstacles_first, readiness_status
 
-# The only version of Kafka that the overlay fits, and its level of metadata.version.
-OVERLAY_VERSION, OVERLAY_METADATA_VERSION = "4.3.1", 30
 # Level that eligible.leader.replicas.version 1 depends on: 4.0-IV1.
 ELR_METADATA_VERSION = 23
 # Sources of a value that enabling eligible.leader.replicas.version ends: server.properties, and the config of a single
@@ -40,7 +42,7 @@ _RELEASES = ((31, "4.4 or later"), (30, "4.3"), (28, "4.2"), (26, "4.1"), (22, "
 class JmxReport:
     """Report of a broker's JMX port."""
 
-    kafka_version: str  # version of its jars, such as 4.3.1
+    kafka_version: str  # version of its jars, such as 4.1.0
     # requests since its start by version of Produce
     produce_requests: Mapping[int, int] = field(default_factory=dict)
 
@@ -241,19 +243,26 @@ def release_of(metadata_version: int) -> str:
     return next((name for first, name in _RELEASES if metadata_version >= first), "before 3.8")
 
 
+@cache
+def _base(version: str) -> Recipe:
+    """Return the recipe of the chosen version of Kafka, the only one that the overlay fits."""
+    return recipe.load(paths.patch_folder(version) / "kafka.toml")
+
+
 def _version_of(response: BrokerResponse, jmx: JmxReport | None) -> str:
     """Return a node's version of Kafka: exact from JMX, else the release."""
     return jmx.kafka_version if jmx else release_of(response.metadata_version)
 
 
-def _fits(response: BrokerResponse, jmx: JmxReport | None) -> bool:
-    """Return whether a node may run the version that the overlay fits: 4.3.0 differs from 4.3.1 in JMX only."""
-    return jmx.kafka_version == OVERLAY_VERSION if jmx else response.metadata_version == OVERLAY_METADATA_VERSION
+def _fits(response: BrokerResponse, jmx: JmxReport | None, base: Recipe) -> bool:
+    """Return whether a node may run the version that the overlay fits: releases of one line differ in JMX only."""
+    return jmx.kafka_version == base.version if jmx else response.metadata_version == base.metadata_version
 
 
 def _broker_software(facts: PreflightFacts, commands: CommandWriter) -> Iterator[ReadinessFinding]:
     others: dict[str, list[int]] = {}
     stock: list[int] = []
+    base = _base(paths.kafka_version())
     for broker, response in sorted(facts.enforcement.responses.items()):
         jmx = (facts.jmx or {}).get(broker)
         if response.overlay == "partly":
@@ -263,18 +272,18 @@ def _broker_software(facts: PreflightFacts, commands: CommandWriter) -> Iterator
             )
             remedy = _restart_each("put all jars of the overlay first on the classpath", [broker], commands)
             yield ReadinessFinding("overlay-incomplete", "obstacle", f"broker {broker}", text, remedy)
-        elif response.overlay == "no" and not _fits(response, jmx):
+        elif response.overlay == "no" and not _fits(response, jmx, base):
             others.setdefault(_version_of(response, jmx), []).append(broker)
         elif response.overlay == "no":
             stock.append(broker)
     for version, brokers in sorted(others.items()):
-        text = f"they run Kafka {version}: the overlay is for {OVERLAY_VERSION} only"
-        remedy = _restart_each(f"upgrade to Kafka {OVERLAY_VERSION} and put the overlay first", brokers, commands)
+        text = f"they run Kafka {version}: the overlay is for {base.version} only"
+        remedy = _restart_each(f"upgrade to Kafka {base.version} and put the overlay first", brokers, commands)
         yield ReadinessFinding("kafka-version", "obstacle", brokers_text(brokers), text, remedy)
     if stock:
-        text = f"they run Kafka {release_of(OVERLAY_METADATA_VERSION)} without the overlay: the feature is refused"
+        text = f"they run Kafka {release_of(base.metadata_version)} without the overlay: the feature is refused"
         remedy = _restart_each(
-            f"make sure that it is {OVERLAY_VERSION}, put the overlay first on the classpath", stock, commands
+            f"make sure that it is {base.version}, put the overlay first on the classpath", stock, commands
         )
         yield ReadinessFinding("overlay-missing", "obstacle", brokers_text(stock), text, remedy)
 
@@ -326,7 +335,7 @@ def _controllers(facts: PreflightFacts, commands: CommandWriter) -> Iterator[Rea
         releases = {release_of(facts.controllers.responses[node].metadata_version) for node in stock}
         text = f"they run Kafka {', '.join(sorted(releases))} without the overlay: the feature is refused"
         subject = f"controllers {names_text(list(map(str, stock)))}"
-        change = f"run Kafka {OVERLAY_VERSION} with the overlay first on the classpath"
+        change = f"run Kafka {paths.kafka_version()} with the overlay first on the classpath"
         remedy = _restart_controllers(change, stock, commands)
         yield ReadinessFinding("controller-overlay-missing", "obstacle", subject, text, remedy)
 
@@ -347,7 +356,8 @@ def _feature_levels(facts: PreflightFacts, commands: CommandWriter) -> Iterator[
             f"{METADATA_FEATURE} is {level} ({release_of(level)}): {ELR_FEATURE} needs {ELR_METADATA_VERSION} (4.0-IV1)"
         )
         # --release-version would enable eligible.leader.replicas.version too
-        remedy = commands.kafka("features", "upgrade", "--feature", f"{METADATA_FEATURE}={OVERLAY_METADATA_VERSION}")
+        newest = _base(paths.kafka_version()).metadata_version
+        remedy = commands.kafka("features", "upgrade", "--feature", f"{METADATA_FEATURE}={newest}")
         yield ReadinessFinding("metadata-version-too-low", "obstacle", "cluster", text, remedy)
 
 

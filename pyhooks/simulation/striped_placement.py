@@ -1,6 +1,6 @@
 """Placement of new topics as by Kafka's controller, rack-aware and striped.
 
-Written from the documentation of ``org.apache.kafka.metadata.placement.StripedReplicaPlacer`` (4.3.1). The partitions
+Written from the documentation of ``org.apache.kafka.metadata.placement.StripedReplicaPlacer``. The partitions
 of a topic take racks in turn, each starting one rack after the previous one. Within a rack brokers are taken in turn,
 each partition starting one broker later. Both start at random for each topic, and everything is shuffled after as many
 partitions as there are brokers. All brokers are available. ``tests/live/simulation`` compares it with Kafka's class.

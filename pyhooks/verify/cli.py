@@ -148,7 +148,7 @@ def pin_command(
       rackgate patch pin --role testall
       rackgate patch pin --role maven
     """
-    path = paths.PATCH / "kafka.toml"
+    path = paths.patch_folder() / "kafka.toml"
     before = recipe.load(path)
     space = Workspace.of(before)
     stages = Stages(2, space.root / "timings-pin.json")
@@ -189,7 +189,7 @@ def import_command(
 
     Examples:
       rackgate patch import
-      cd build/kafka-4.3.1/tree && git log --oneline
+      cd build/kafka-VERSION/tree && git log --oneline
     """
     tree = builder.import_tree(force=force)
     log = git.git(tree, "log", "--oneline", "--decorate=short", task="list the commits")

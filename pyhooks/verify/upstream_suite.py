@@ -56,7 +56,7 @@ def load(plan: Recipe, path: Path | None = None) -> Suite:
         RackgateError: the file is missing or not TOML, a module is unknown or has no test jar, a class is listed
             twice, or an allowed failure lacks a method or a reason.
     """
-    path = path or paths.PATCH / "upstream.toml"
+    path = path or paths.patch_folder() / "upstream.toml"
     top = toml_config.Table(toml_config.read(path, "it lists the tests to run"), path)
     classes = {table.text("name"): table.texts("classes", empty=True) for table in top.tables("module")}
     allowed = {table.text("test"): table.text("reason").strip() for table in top.tables("allowed", ())}

@@ -130,8 +130,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--history", required=True, type=Path, help="the file to which events are appended")
     add("--mode", choices=MODES, help="probe: single attempts, one record per request; slots that pass meanwhile are"
         " left out (default plain)")  # fmt: skip
-    add("--client", help=f"{PATCHED} (default), {CONFLUENT}, or the release of a stock Java client such as 4.3.1, 3.9,"
-        " 2.8")  # fmt: skip
+    add("--client", help=f"{PATCHED} (default), {CONFLUENT}, or the release of a stock Java client such as 3.9"
+        " or 2.8")  # fmt: skip
     add("--partitions", type=int, help="of every topic (default: queried; 1 with --mode probe)")
     add("--rate", type=float, default=2.0, dest="rate_per_s", help="records per second and topic (default 2)")
     add("--seconds", type=float, help="how long records are sent")

@@ -160,7 +160,7 @@ def made_up() -> dict[str, Any]:
             "command": "rackgate bench run --scenario full",
             "conditions": {"build": "b"},
             "machine": {"kernel": "6.1", "cpu": "a CPU", "cpus": 2, "memory_gib": 24.0},
-            "versions": {"kafka": "4.3.1", "spark": "4.2.0"},
+            "versions": {"kafka": "4.0.0", "spark": "4.2.0"},
             "links": {"a-b": "netem"},
             "distribution": {"patch_hash": "abc123"},
             "round_trips": {"idle": [{"source": "clients", "target": "broker-1", "p50_ms": 1.1, "p99_ms": 1.9}]},

@@ -113,7 +113,7 @@ def system_page(folder: Path) -> Callable[[], int]:
         "schema": results.SCHEMA, "started": "2026-01-01T00:00:00+0000", "selections": ["system"],
         "seed": 1290, "jobs": 2,
         "settings": {}, "command": "rackgate system run", "options": "", "cluster_file": "", "duration_s": 95.0,
-        "versions": {"kafka": "4.3.1"}, "machine": {"kernel": "6.1", "cpus": 2}, "target_min": 40,
+        "versions": {"kafka": "4.0.0"}, "machine": {"kernel": "6.1", "cpus": 2}, "target_min": 40,
         "tests": [asdict(test)],
     }  # fmt: skip
     files.write_json(folder / results.RUN, whole)

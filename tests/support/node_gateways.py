@@ -10,6 +10,7 @@ import socket
 import sys
 from pathlib import Path
 
+from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.namespaces import network_of
 from pyhooks.jvm.client import java_errors
@@ -62,7 +63,7 @@ def look() -> None:
     with (
         Gateway(client_classpath("patched"), machine=machines[0]) as patched,
         Gateway(client_classpath("2.8"), machine=machines[1]) as old,
-        Gateway(client_classpath("4.3.1")) as here,
+        Gateway(client_classpath(paths.kafka_version())) as here,
     ):
         report: dict[str, object] = {"listening": [listening(gateway.pid) for gateway in (patched, old)]}
         versions = [gateway.produce_versions().latest for gateway in (patched, old, here)]
@@ -99,7 +100,7 @@ def look() -> None:
 
 def hold() -> None:
     lab = Lab.attach()
-    with Gateway(client_classpath("4.3.1"), machine=lab.machine(lab.brokers("a")[0])) as gateway:
+    with Gateway(client_classpath(paths.kafka_version()), machine=lab.machine(lab.brokers("a")[0])) as gateway:
         sys.stdout.write(f"{gateway.pid}\n")
         sys.stdout.flush()
         sys.stdin.read()

@@ -90,7 +90,7 @@ def result() -> dict[str, Any]:
         "notes": [],
         "manifest": {
             "run_id": "r", "command": "rackgate bench outages", "duration_s": 600.0, "plan": dataclasses.asdict(PLAN),
-            "machine": {"cpu": "c", "cpus": 2, "memory_gib": 8, "kernel": "k"}, "versions": {"kafka": "4.3.1"},
+            "machine": {"cpu": "c", "cpus": 2, "memory_gib": 8, "kernel": "k"}, "versions": {"kafka": "4.0.0"},
             "distribution": {},
         },
     }  # fmt: skip

@@ -116,7 +116,7 @@ def result(outcome: dict[str, Any]) -> dict[str, Any]:
             "run_id": "r",
             "command": "rackgate bench run --scenario question",
             "machine": {"kernel": "6.1", "cpu": "a CPU", "cpus": 2, "memory_gib": 24.0},
-            "versions": {"kafka": "4.3.1", "spark": "4.2.0"},
+            "versions": {"kafka": "4.0.0", "spark": "4.2.0"},
             "links": {"a-b": "netem"},
             "distribution": {"patch_hash": "abc123"},
             "round_trips": {

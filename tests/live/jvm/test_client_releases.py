@@ -108,8 +108,8 @@ def test_the_client_of_this_release(
     wire: Wire, pair: Pair, rows: dict[str, Any], overlay: bool, version: int, code: int, exception: str
 ) -> None:
     exchange, error, latest = refused(wire, pair, Distribution.load().classpath(overlay=overlay))
-    note(rows, "client-4.3.1-overlay" if overlay else "client-4.3.1", exchange, error.java_class, latest)
-    assert exchange.software == "apache-kafka-java 4.3.1"
+    note(rows, f"client-{paths.kafka_version()}{'-overlay' if overlay else ''}", exchange, error.java_class, latest)
+    assert exchange.software == f"apache-kafka-java {paths.kafka_version()}"
     assert (exchange.version, exchange.error) == (version, code)
     assert latest == version
     assert error.java_class == f"{ERRORS}.{exception}"
@@ -122,7 +122,7 @@ def test_the_clients_jar_of_the_overlay_alone_is_enough_for_an_application(
 ) -> None:
     root = Distribution.load().root
     exchange, error, latest = refused(wire, pair, f"{root}/overlay/clients-rackgate.jar:{root}/libs/*")
-    note(rows, "client-4.3.1-clients-jar", exchange, error.java_class, latest)
+    note(rows, f"client-{paths.kafka_version()}-clients-jar", exchange, error.java_class, latest)
     assert (exchange.version, exchange.error) == (14, NOT_ENOUGH_RACKS)
     assert error.java_class == f"{ERRORS}.NotEnoughRacksException"
 
@@ -158,14 +158,14 @@ def test_each_release_has_a_class_path_of_its_own() -> None:
     plan = recipe.load()
     versions = {role: plan.find("kafka-clients", role).version for role in sorted(recipe.CLIENT_ROLES)}
     assert versions == {"client-2.8": "2.8.2", "client-3.9": "3.9.2", "client-4.4": "4.4.0"}
-    assert releases() == ("patched", "4.3.1", "2.8", "3.9", "4.4")
+    assert releases() == ("patched", plan.version, "2.8", "3.9", "4.4")
     for role in versions:
         clients = [artifact for artifact in plan.with_role(role) if artifact.name == "kafka-clients"]
         assert [artifact.version for artifact in clients] == [versions[role]]
 
 
 def test_a_release_that_is_not_pinned_is_named_with_those_that_are() -> None:
-    with pytest.raises(RackgateError, match=r"'3\.7' is known: patched, 4\.3\.1, 2\.8, 3\.9, 4\.4"):
+    with pytest.raises(RackgateError, match=r"'3\.7' is known: patched, [\d.]+, 2\.8, 3\.9, 4\.4"):
         client_classpath("3.7")
 
 
@@ -174,7 +174,7 @@ def test_the_class_paths_differ_in_the_client_alone() -> None:
     paths_of = {release: client_classpath(release).split(":") for release in releases()}
     assert all(words[-1] == str(built.hooks) for words in paths_of.values())
     assert paths_of["patched"][:-1] == built.classpath().split(":")
-    assert paths_of["4.3.1"][:-1] == built.classpath(overlay=False).split(":")
+    assert paths_of[paths.kafka_version()][:-1] == built.classpath(overlay=False).split(":")
     for release in ("2.8", "3.9", "4.4"):
         names = [Path(word).name for word in paths_of[release]]
         client = recipe.load().find("kafka-clients", f"client-{release}")

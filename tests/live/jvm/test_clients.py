@@ -103,7 +103,7 @@ def test_a_refused_batch_reports_its_reason_once(brokers: Brokers, topic: str) -
             goal="the new config",
             timeout_s=60,
         )
-        # Large records last: without batching, 4.3.1 splits "large, small" into the same two until its stack overflows.
+        # Large records last: without batching, it splits "large, small" into the same two until its stack overflows.
         sent = producer.send_batch(topic, [b"x", b"x", b"x" * 2000, b"x" * 2000], partitions=0).result(60)
     assert sent.acked.tolist() == [True, True, False, False]
     assert sent.error.tolist() == [-1, -1, 0, 0]
@@ -249,7 +249,7 @@ def test_wakeup_ends_a_poll_and_close_is_bounded(brokers: Brokers, topic: str) -
         nothing.poll(0.1)
 
 
-@pytest.mark.parametrize("release", ["patched", "4.3.1", "4.4", "3.9", "2.8"])
+@pytest.mark.parametrize("release", ["patched", paths.kafka_version(), "4.4", "3.9", "2.8"])
 def test_clients_of_other_releases_in_their_own_jvm(brokers: Brokers, topic: str, release: str) -> None:
     partition = TopicPartition(topic, 0)
     with Gateway(client_classpath(release)) as home:
@@ -274,7 +274,7 @@ def test_clients_of_other_releases_in_their_own_jvm(brokers: Brokers, topic: str
 
 
 def test_a_dead_jvm_is_an_error(brokers: Brokers, topic: str) -> None:
-    with Gateway(client_classpath("4.3.1")) as home:
+    with Gateway(client_classpath(paths.kafka_version())) as home:
         producer = Producer(brokers.bootstrap, {"linger.ms": "60000"}, home=home)
         future = producer.send_batch(topic, [b"waits"])
         home.kill()

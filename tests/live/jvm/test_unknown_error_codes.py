@@ -19,8 +19,8 @@ NOT_ENOUGH_REPLICAS, NOT_ENOUGH_RACKS, NOT_ENOUGH_RACKS_AFTER_APPEND = 19, 137, 
 UNKNOWN = (NOT_ENOUGH_RACKS, NOT_ENOUGH_RACKS_AFTER_APPEND)
 IDEMPOTENCE = ("true", "false")
 LIBRDKAFKA = "librdkafka"
-# clients, and the Produce version that each negotiates with a stock 4.3 broker
-STOCK = {"3.9": 11, "4.3.1": 13, LIBRDKAFKA: 10}
+# clients, and the Produce version that each negotiates with a stock broker of this release
+STOCK = {"3.9": 11, paths.kafka_version(): 13, LIBRDKAFKA: 10}
 PATCHED = "patched"
 WAIT_S = 60
 TABLE = paths.OUT / "clients" / "unknown-codes.json"

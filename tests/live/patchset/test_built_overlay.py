@@ -69,13 +69,13 @@ def test_the_real_overlay_packs_to_the_same_bytes_twice(tmp_path: Path) -> None:
     assert first.path.read_bytes() == second.path.read_bytes()
     with tarfile.open(first.path) as tar:
         for jar in distribution.manifest["overlay"]:
-            packed = tar.extractfile(f"kafka-rackgate-4.3.1-overlay/overlay/{jar['jar']}")
+            packed = tar.extractfile(f"kafka-rackgate-{paths.kafka_version()}-overlay/overlay/{jar['jar']}")
             assert packed is not None
             assert hashlib.sha256(packed.read()).hexdigest() == jar["sha256"]
 
 
 def test_the_facts_of_the_series() -> None:
-    patches = series.load_all(paths.PATCH)
+    patches = series.load_all(paths.patch_folder())
     facts = series_facts.facts(Distribution.load(), patches)
     # read from the published jar: the statements about Kafka itself
     assert facts["parents"]["stock"]["NotEnoughReplicasException"][0] == "RetriableException"

@@ -41,16 +41,16 @@ def test_old_text_of_each_mutant_occurs_once(tree: Path) -> None:
 
 def test_import_and_export_of_the_series_change_nothing(tree: Path, tmp_path: Path) -> None:
     commits = git(tree, "rev-list", f"{source_tree.BASELINE}..HEAD", task="list the commits").split()
-    patches = series.load_all(paths.PATCH)
+    patches = series.load_all(paths.patch_folder())
     assert len(commits) == len(patches) > 0
     for part, of_part in series.part_commits(tree).items():
         assert len(of_part) == sum(patch.part == part for patch in patches)
     assert git(tree, "status", "--porcelain", task="read the state of the tree") == ""
 
     folder = tmp_path / "series"
-    shutil.copytree(paths.PATCH, folder)
+    shutil.copytree(paths.patch_folder(), folder)
     series.export(tree, folder)
-    stored = files(paths.PATCH)
+    stored = files(paths.patch_folder())
     assert files(folder) == stored
 
     # control: one more commit yields one more patch

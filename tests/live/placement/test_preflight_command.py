@@ -20,7 +20,9 @@ from pyhooks.core import paths
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
 from pyhooks.kafka import tools
+from pyhooks.patchset import recipe
 from pyhooks.patchset.distribution import Distribution
+from pyhooks.placement.preflight_judgement import release_of
 
 pytestmark = pytest.mark.timeout(600)
 CONTROLLER = 100
@@ -88,9 +90,10 @@ def test_a_cluster_with_the_overlay_becomes_ready_by_the_reported_commands(tmp_p
         (lost,) = [one for one in report["findings"] if one["code"] == "min-isr-lost"]
         assert "min.insync.replicas=2 stands only in the properties of brokers" in lost["text"]
         assert lost["text"].endswith("for topics bad, orders")
+        plan = recipe.load()
         assert {(one["role"], one["kafka"], one["overlay"]) for one in report["nodes"]} == {
-            ("broker", "4.3.1", "yes"),
-            ("controller", "4.3", "yes"),
+            ("broker", plan.version, "yes"),
+            ("controller", release_of(plan.metadata_version), "yes"),
         }
         *remedies, again = report["next"]
         assert again.startswith("rackgate preflight ")
@@ -186,7 +189,9 @@ def test_a_stock_cluster_is_not_ready_and_its_restarts_are_judged_by_m(tmp_path:
         assert subjects["unclean-election"] == "orders"
         # the broker without a rack does not add one
         assert subjects["placement-in-too-few-racks"] == "pair"
-        assert {(one["kafka"], one["overlay"]) for one in report["nodes"]} == {("4.3", "no")}
+        assert {(one["kafka"], one["overlay"]) for one in report["nodes"]} == {
+            (release_of(recipe.load().metadata_version), "no")
+        }
         done = rackgate("preflight", "--bootstrap", brokers.bootstrap)
         assert done.returncode == 1
         assert "min.insync.racks=2 for 2 topics: not ready (5 obstacles," in done.stdout

@@ -17,6 +17,7 @@ from producer_processes import running_producers
 from pyhooks.checkers.judgement import judge
 from pyhooks.checkers.record_view import Records
 from pyhooks.checkers.registry import CHECKERS
+from pyhooks.core import paths
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event, History, Outcome
 from pyhooks.jvm.admin import Admin
@@ -174,7 +175,10 @@ def disks(brokers: Brokers, folder: Path | None = None) -> list[BrokerDisk]:
     ("loads", "kill_first"),
     [
         ((Load("patched", "idempotent"), Load("2.8", "plain"), Load("confluent", "transactional")), False),
-        ((Load("confluent", "plain"), Load("patched", "transactional"), Load("4.3.1", "idempotent")), True),
+        (
+            (Load("confluent", "plain"), Load("patched", "transactional"), Load(paths.kafka_version(), "idempotent")),
+            True,
+        ),
         # "make kafka-long" runs it. "make test" has the first two loads below, transactions and old clients above, and
         # client 3.9 in tests/live/jvm/test_clients.py
         pytest.param(

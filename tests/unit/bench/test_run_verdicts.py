@@ -254,7 +254,7 @@ def test_bench_run_json_prints_only_json_to_standard_output(capsys: pytest.Captu
 def test_bench_run_json_keeps_progress_off_standard_output(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, as_json: bool
 ) -> None:
-    built = SimpleNamespace(manifest={"patch_hash": "b", "kafka_version": "4.3.1"})
+    built = SimpleNamespace(manifest={"patch_hash": "b", "kafka_version": "4.0.0"})
     quiet: list[bool] = []
     commands: list[list[str]] = []
 

@@ -17,7 +17,7 @@ KNOWN = [TOO_FEW, TIMEOUT]
 def outage(client: str | None, exception: str | None) -> list[Event]:
     """Two records of a client: one acknowledged, one failed with an error."""
     cluster = Simulated(need_replicas=2)
-    cluster.note("test", "known-errors", None, client="4.3.1", names=KNOWN)
+    cluster.note("test", "known-errors", None, client="3.9", names=KNOWN)
     cluster.produce()
     cluster.lose("b")
     cluster.produce()
@@ -28,15 +28,15 @@ def outage(client: str | None, exception: str | None) -> list[Event]:
 @pytest.mark.parametrize(
     ("client", "exception", "valid"),
     [
-        ("4.3.1", TOO_FEW, "true"),
-        ("4.3.1", TIMEOUT, "true"),
-        ("4.3.1", REFUSED, "false"),
-        ("4.3.1", "org.apache.kafka.common.errors.UnknownServerException", "false"),
-        ("4.3.1", "not-reported", "unknown"),
+        ("3.9", TOO_FEW, "true"),
+        ("3.9", TIMEOUT, "true"),
+        ("3.9", REFUSED, "false"),
+        ("3.9", "org.apache.kafka.common.errors.UnknownServerException", "false"),
+        ("3.9", "not-reported", "unknown"),
         # the known errors of this client are not recorded
         ("confluent", "NOT_ENOUGH_REPLICAS", "unknown"),
         (None, TOO_FEW, "unknown"),
-        # the history records known errors of client 4.3.1 only
+        # the history records known errors of client 3.9 only
         ("patched", REFUSED, "unknown"),
     ],
 )
@@ -45,7 +45,7 @@ def test_known_errors_are_valid_and_unknown_errors_wrong(client: str | None, exc
 
 
 def test_a_client_without_an_attempt_is_unknown() -> None:
-    events = outage("4.3.1", TOO_FEW)
+    events = outage("3.9", TOO_FEW)
     other_client = event(events[-1].mono_ns, "test", "known-errors", None, client="confluent", names=["_TIMED_OUT"])
     verdict = check_known_errors([*events, other_client])
     assert (verdict.valid, len(verdict.because)) == ("unknown", 1)
@@ -53,13 +53,13 @@ def test_a_client_without_an_attempt_is_unknown() -> None:
 
 
 def test_the_checker_applies_where_known_errors_are_recorded() -> None:
-    events = outage("4.3.1", TOO_FEW)
+    events = outage("3.9", TOO_FEW)
     assert "known" in {verdict.checker for verdict in judge(events)[0]}
     assert "known" not in {verdict.checker for verdict in judge(without(events, is_("known-errors")))[0]}
 
 
 def test_errors_of_transactions_are_judged_too() -> None:
-    events = outage("4.3.1", TOO_FEW)
+    events = outage("3.9", TOO_FEW)
     failed = event(
         events[-1].mono_ns, "producer", "txn", "fail", run="producer-1", txn=0, records=1, begun_ns=1, asked="commit",
         exception=REFUSED,

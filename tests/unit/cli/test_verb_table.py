@@ -13,6 +13,9 @@ from rich.markup import render
 from typer.testing import CliRunner
 
 from pyhooks.cli import VERBS, app
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.patchset import recipe
 
 # slow imports that no command of a running lab needs
 SLOW_IMPORTS = ("matplotlib", "numpy", "pandas", "pyspark")
@@ -77,3 +80,39 @@ def test_help_imports_no_verb_package() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "0 []\n"
+
+
+def test_kafka_option_selects_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(paths.KAFKA_VARIABLE, paths.DEFAULT_KAFKA)
+    for version in paths.patched_versions():
+        assert CliRunner().invoke(app, ["--kafka", version, "version"]).exit_code == 0
+        assert paths.kafka_version() == version
+        assert recipe.load().version == version
+    with pytest.raises(RackgateError, match=r"no series for Kafka 0\.7: patch/ has .*"):
+        CliRunner().invoke(app, ["--kafka", "0.7", "version"], catch_exceptions=False)
+
+
+def test_make_passes_the_version_on() -> None:
+    for command in (["KAFKA=0.7", "make"], ["make", "KAFKA=0.7"]):
+        done = subprocess.run(
+            ["/usr/bin/env", *command, "--no-print-directory", "--eval", "show:; @echo $$RACKGATE_KAFKA", "show"],
+            capture_output=True, text=True, check=True, cwd=paths.REPO,
+        )  # fmt: skip
+        assert done.stdout == "0.7\n"
+
+
+def test_sources_do_not_name_a_version_of_kafka() -> None:
+    """All that differs between versions of Kafka is in patch/VERSION; the code has one default."""
+    texts = {
+        path: path.read_text(encoding="utf-8")
+        for folder in ("pyhooks", "bench", "ducktape_tests", "tests")
+        for pattern in ("*.py", "*.toml", "*.j2", "*.java", "*.properties")
+        for path in (paths.REPO / folder).rglob(pattern)
+    }
+    named = {
+        (path.relative_to(paths.REPO).as_posix(), version)
+        for path, text in texts.items()
+        for version in paths.patched_versions()
+        if version in text
+    }
+    assert named == {("pyhooks/core/paths.py", paths.DEFAULT_KAFKA)}

@@ -84,7 +84,7 @@ def system_test_run() -> str:
         "schema": results.SCHEMA, "started": "2026-01-01T00:00:00+0000", "selections": ["system"],
         "seed": 1290, "jobs": 2,
         "settings": {}, "command": "rackgate system run", "options": "", "cluster_file": "", "duration_s": 95.0,
-        "versions": {"kafka": "4.3.1"}, "machine": {"kernel": "6.1", "cpus": 2}, "target_min": 40,
+        "versions": {"kafka": "4.0.0"}, "machine": {"kernel": "6.1", "cpus": 2}, "target_min": 40,
         "tests": [asdict(test)],
     }  # fmt: skip
     return json.dumps(run)
@@ -200,11 +200,15 @@ TOML = [
     Reader("scenarios.toml", committed_file("bench/scenarios.toml"), lambda path: scenarios.load("full", path)),
     Reader("outages.toml", committed_file("bench/outages.toml"), lambda path: outage_plan.load("full", path)),
     Reader("claims.toml", committed_file("kip/claims.toml"), claims.load),
-    Reader("kafka.toml", committed_file("patch/4.3.1/kafka.toml"), recipe.load),
-    Reader("mutants.toml", committed_file("patch/4.3.1/mutants.toml"), lambda path: mutants.load(path, recipe.load())),
+    Reader("kafka.toml", committed_file(f"patch/{paths.kafka_version()}/kafka.toml"), recipe.load),
+    Reader(
+        "mutants.toml",
+        committed_file(f"patch/{paths.kafka_version()}/mutants.toml"),
+        lambda path: mutants.load(path, recipe.load()),
+    ),
     Reader(
         "upstream.toml",
-        committed_file("patch/4.3.1/upstream.toml"),
+        committed_file(f"patch/{paths.kafka_version()}/upstream.toml"),
         lambda path: upstream_suite.load(recipe.load(), path),
     ),
     Reader("suite.toml", committed_file("ducktape_tests/suite.toml"), plan.load),

@@ -62,7 +62,7 @@ def _simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     SimulatedSession.unclean = SimulatedSession.left_out = ()
     monkeypatch.setattr(cli, "SuiteSession", SimulatedSession)
     monkeypatch.setattr(cli, "_require", lambda _: None)
-    monkeypatch.setattr(cli, "_versions", lambda _: {"kafka": "4.3.1"})
+    monkeypatch.setattr(cli, "_versions", lambda _: {"kafka": "4.0.0"})
     monkeypatch.setattr(plan, "load", lambda: (ONE, TWO, BAD))
 
 

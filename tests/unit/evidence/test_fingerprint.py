@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.evidence import artifacts, fingerprint, runs
 from pyhooks.evidence.claims import Claims
@@ -394,7 +395,7 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "input" / "a.py").write_text(PYTHON, encoding="utf-8")
     (tmp_path / "input" / "b.py").write_text("B = 1\n", encoding="utf-8")
     (tmp_path / "input" / "a.toml").write_text(TOML, encoding="utf-8")
-    folder = tmp_path / "patch" / "4.3.1"
+    folder = tmp_path / "patch" / paths.kafka_version()
     (folder / "gate").mkdir(parents=True)
     (folder / "series").write_text(f"{PATCH.name}\n", encoding="utf-8")
     (folder / PATCH.name).write_text(PATCH.text, encoding="utf-8")
@@ -440,14 +441,14 @@ def test_a_changed_docstring_leaves_a_result_current_and_a_changed_constant_does
 ) -> None:
     replace(root / "input" / "a.py", '"""Reads."""', '"""Parses."""')
     replace(root / "input" / "a.toml", "# of tries", "# of attempts")
-    replace(root / "patch" / "4.3.1" / PATCH.name, "+    // a limit", "+    // the limit")
+    replace(root / "patch" / paths.kafka_version() / PATCH.name, "+    // a limit", "+    // the limit")
     assert stale() == []
     replace(root / "input" / "a.py", "LIMIT = 3", "LIMIT = 4")
     assert stale() == ["input/*.py"]
     replace(root / "input" / "a.py", "LIMIT = 4", "LIMIT = 3")
     assert stale() == []
     replace(root / "input" / "a.toml", "limit = 3", "limit = 4")
-    replace(root / "patch" / "4.3.1" / PATCH.name, "limit = 3", "limit = 4")
+    replace(root / "patch" / paths.kafka_version() / PATCH.name, "limit = 3", "limit = 4")
     assert stale() == ["input/*.toml", "overlay"]
 
 

@@ -49,7 +49,7 @@ def test_names_are_unique_and_valid() -> None:
 
 def test_each_mbean_exists() -> None:
     known = {pattern.partition(",*")[0] for pattern, _ in BEANS}
-    patches = "".join(path.read_text(encoding="utf-8") for path in paths.PATCH.rglob("*.patch"))
+    patches = "".join(path.read_text(encoding="utf-8") for path in paths.patch_folder().rglob("*.patch"))
     added = {metric.bean for metric in METRICS} - known
     assert {bean for bean in added if f'"{bean.rpartition("=")[2]}"' not in patches} == set()
     assert len(added) == 1, "the list of the lab's gauges has the others"

@@ -77,6 +77,7 @@ RECIPE = """
 [kafka]
 version = "1"
 scala = "2"
+metadata_version = 1
 [plugins]
 [compile]
 javac = []
@@ -324,7 +325,7 @@ def test_damage_of_a_distribution_is_detected(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).write_text(name)
     files = {str(jar.relative_to(tmp_path)): sha256(jar) for jar in tmp_path.rglob("*.jar")}
-    manifest = {"files": files, "kafka_version": "4.3.1", "patch_hash": "0", "overlay": [], "patches": []}
+    manifest = {"files": files, "kafka_version": "4.0.0", "patch_hash": "0", "overlay": [], "patches": []}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     distribution = Distribution.load(tmp_path)
     assert distribution.damage() == ""

@@ -20,7 +20,7 @@ NEW = "x.y:z:1"
 @pytest.fixture
 def recipe_copy(tmp_path: Path) -> Path:
     path = tmp_path / "kafka.toml"
-    path.write_text((paths.PATCH / "kafka.toml").read_text(encoding="utf-8"), encoding="utf-8")
+    path.write_text((paths.patch_folder() / "kafka.toml").read_text(encoding="utf-8"), encoding="utf-8")
     return path
 
 
@@ -62,7 +62,7 @@ def test_all_roles_are_resolved_unless_some_are_named(
 def test_an_unknown_role_is_an_error_before_any_download(recipe_copy: Path, tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="role 'tests'"):
         pinning.pin(recipe_copy, tmp_path, ["tests"])
-    assert recipe_copy.read_text(encoding="utf-8") == (paths.PATCH / "kafka.toml").read_text(encoding="utf-8")
+    assert recipe_copy.read_text(encoding="utf-8") == (paths.patch_folder() / "kafka.toml").read_text(encoding="utf-8")
 
 
 def test_maven_files_are_pinned_in_a_separate_manifest(
@@ -72,7 +72,7 @@ def test_maven_files_are_pinned_in_a_separate_manifest(
     manifest = tmp_path / "maven.sha256"
     write_pins(manifest, {kept: "0" * 64, changed: "0" * 64, "g/d/1/d-1.jar": "0" * 64})
     pins = {new: "2" * 64, kept: "0" * 64, changed: "1" * 64}
-    monkeypatch.setattr(paths, "PATCH", tmp_path)
+    monkeypatch.setattr(paths, "patch_folder", lambda: tmp_path)
     monkeypatch.setattr(paths, "BUILD", tmp_path / "build")
     monkeypatch.setattr(cli, "record", lambda *_: pins)
     before = recipe_copy.read_bytes()

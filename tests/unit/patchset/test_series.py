@@ -398,9 +398,9 @@ diff --git a/test-common/src/main/java/T.java b/test-common/src/main/java/T.java
 
 
 def test_the_series_of_the_repository_is_valid() -> None:
-    assert series_lint.lint(paths.PATCH) == ()
-    assert series.names(paths.PATCH)
+    assert series_lint.lint(paths.patch_folder()) == ()
+    assert series.names(paths.patch_folder())
 
 
 def test_the_patches_of_the_repository_are_valid() -> None:
-    assert series_lint.lint_patches(series.load_all(paths.PATCH)) == ()
+    assert series_lint.lint_patches(series.load_all(paths.patch_folder())) == ()

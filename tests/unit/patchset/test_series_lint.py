@@ -255,9 +255,9 @@ def test_without_sources_no_patch_is_applied(tmp_path: Path) -> None:
 def test_the_command_prints_a_line_for_each_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subject: str, listing: str, expected_lines: list[str]
 ) -> None:
-    (tmp_path / "kafka.toml").write_bytes((paths.PATCH / "kafka.toml").read_bytes())
+    (tmp_path / "kafka.toml").write_bytes((paths.patch_folder() / "kafka.toml").read_bytes())
     write_series(tmp_path, listing, gate_0001=PATCH.format(subject=subject, reason=f"R.\n\n{BOTH}"))
-    monkeypatch.setattr(paths, "PATCH", tmp_path)
+    monkeypatch.setattr(paths, "patch_folder", lambda: tmp_path)
     monkeypatch.setattr(paths, "BUILD", tmp_path / "build")
     done = CliRunner().invoke(cli.patch_app, ["check"])
     assert done.exit_code == (expected_lines[0].startswith("error"))

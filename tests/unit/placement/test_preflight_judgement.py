@@ -13,6 +13,7 @@ from rich.console import Console
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka.features import ELR_FEATURE, METADATA_FEATURE, RACKS_FEATURE
+from pyhooks.patchset import recipe
 from pyhooks.placement import readiness_report
 from pyhooks.placement.enforcement import LAG_OFFSETS, BrokerResponse, Enforcement
 from pyhooks.placement.gate_forecast import (
@@ -39,9 +40,10 @@ from readiness_codes import source_codes
 
 COMMANDS = CommandWriter("k1:9092", "ops.properties")
 RACKS = {1: "a", 2: "b", 3: "c", 4: "d"}
+BASE = recipe.load()
 VOTERS = (101, 102, 103)
-ON = {METADATA_FEATURE: 30, ELR_FEATURE: 1, RACKS_FEATURE: 1}
-OFF = {METADATA_FEATURE: 30}
+ON = {METADATA_FEATURE: BASE.metadata_version, ELR_FEATURE: 1, RACKS_FEATURE: 1}
+OFF = {METADATA_FEATURE: BASE.metadata_version}
 CLUSTER_M = ConfigValue(2, "cluster")
 NODE = BrokerResponse(
     produce=14,
@@ -50,7 +52,7 @@ NODE = BrokerResponse(
     epoch=9,
     default=IsrRequirements(CLUSTER_M, ConfigValue(1, "cluster")),
     replicas_by_source={"cluster": 2, "default": 1},
-    metadata_version=30,
+    metadata_version=BASE.metadata_version,
 )
 CONTROLLER = replace(NODE, produce=0)
 STOCK = replace(NODE, produce=13, supported_level=0, levels=OFF, default=IsrRequirements(CLUSTER_M, None))
@@ -98,7 +100,7 @@ def facts(
     ready: dict[str, Any] = {
         "controllers": Enforcement(dict.fromkeys(VOTERS, CONTROLLER), {}),
         "controller_racks": {101: "a", 102: "b", 103: "c"},
-        "jmx": dict.fromkeys(racks, JmxReport("4.3.1", {14: 7})),
+        "jmx": dict.fromkeys(racks, JmxReport(BASE.version, {14: 7})),
     }
     return PreflightFacts(cluster, enforcement, **{**ready, **more})
 
@@ -198,7 +200,7 @@ CASES: list[tuple[str, str, PreflightFacts, PreflightFacts]] = [
         facts(brokers=replace(STOCK, metadata_version=21), jmx=None),
         facts(brokers=STOCK, jmx=None),
     ),
-    ("kafka-version", "obstacle", facts(brokers=STOCK, jmx={1: JmxReport("4.3.0")}), facts(brokers=STOCK)),
+    ("kafka-version", "obstacle", facts(brokers=STOCK, jmx={1: JmxReport(f"{BASE.version}0")}), facts(brokers=STOCK)),
     ("overlay-missing", "obstacle", facts(brokers={**dict.fromkeys(RACKS, NODE), 3: STOCK}), facts()),
     ("controllers-not-asked", "notice", facts(controllers=None), facts(controllers=None, voters=(1, 2, 3))),
     ("controllers-not-asked", "notice", facts(controllers=None, voters=None), facts()),
@@ -330,12 +332,12 @@ CASES: list[tuple[str, str, PreflightFacts, PreflightFacts]] = [
     ),
     ("quorum-loss", "notice", facts(voters=(101,), controller_racks={101: "a"}), facts()),
     ("jmx-silent", "unknown", facts(jmx_unanswered={"k1:9999": "no response within 30 s"}), facts()),
-    ("produce-versions-unknown", "notice", facts(jmx={1: JmxReport("4.3.1")}), facts()),
+    ("produce-versions-unknown", "notice", facts(jmx={1: JmxReport(BASE.version)}), facts()),
     (
         "old-producers",
         "notice",
-        facts(jmx=dict.fromkeys(RACKS, JmxReport("4.3.1", {11: 3, 14: 2}))),
-        facts(jmx=dict.fromkeys(RACKS, JmxReport("4.3.1", {11: 0, 14: 2}))),
+        facts(jmx=dict.fromkeys(RACKS, JmxReport(BASE.version, {11: 3, 14: 2}))),
+        facts(jmx=dict.fromkeys(RACKS, JmxReport(BASE.version, {11: 0, 14: 2}))),
     ),
 ]
 

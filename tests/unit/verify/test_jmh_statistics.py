@@ -249,7 +249,7 @@ def test_forks_of_different_rules_have_different_keys(tmp_path: Path) -> None:
 
 
 def make_distribution(folder: Path) -> Distribution:
-    manifest = {"kafka_version": "4.3.1", "patch_hash": "0", "files": {}, "overlay": [], "patches": []}
+    manifest = {"kafka_version": "4.0.0", "patch_hash": "0", "files": {}, "overlay": [], "patches": []}
     (folder / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
     return Distribution(folder)
 

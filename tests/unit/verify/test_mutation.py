@@ -99,7 +99,7 @@ def test_mutants_are_chosen_by_name_in_the_order_of_the_list() -> None:
 
 def test_the_mutants_of_the_repository_fit_its_patches() -> None:
     listed = mutation.listed()
-    patches = series.load_all(paths.PATCH)
+    patches = series.load_all(paths.patch_folder())
     assert {m.file for m in listed} <= {file for patch in patches for file in patch.files}
     assert {name for m in listed for name in m.opt_ins} <= set(series.opt_ins(patches))
     assert len(listed) > 60

@@ -127,7 +127,7 @@ def test_the_other_user_has_another_uid(tmp_path: Path) -> None:
 
 def test_sources_are_copied_with_the_time_of_the_build(tmp_path: Path) -> None:
     reproducibility._copy_sources(tmp_path, 1_000_000_000)
-    copied = tmp_path / "patch/4.3.1/kafka.toml"
-    assert copied.read_bytes() == (paths.PATCH / "kafka.toml").read_bytes()
+    copied = tmp_path / "patch" / paths.kafka_version() / "kafka.toml"
+    assert copied.read_bytes() == (paths.patch_folder() / "kafka.toml").read_bytes()
     assert copied.stat().st_mtime == 1_000_000_000
     assert not (tmp_path / "build").exists()

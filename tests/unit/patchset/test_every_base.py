@@ -1,0 +1,61 @@
+"""What must be the same on every version of Kafka that the series is for: error codes and versions on the wire."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pyhooks.core import paths
+from pyhooks.patchset import recipe, series
+from pyhooks.patchset.series import Patch, file_diffs
+from pyhooks.placement.enforcement import PRODUCE_WITH_RACKS
+
+CODES = {"NOT_ENOUGH_RACKS": 137, "NOT_ENOUGH_RACKS_AFTER_APPEND": 138}
+
+
+def patches(version: str) -> tuple[Patch, ...]:
+    return series.load_all(paths.patch_folder(version))
+
+
+def added(version: str, file_name: str) -> list[str]:
+    """Return the lines that the series adds to files of this name."""
+    return [
+        line[1:].strip()
+        for patch in patches(version)
+        for diff in file_diffs(patch.text)
+        if diff.file.endswith(f"/{file_name}")
+        for hunk in diff.hunks
+        for line in hunk
+        if line.startswith("+")
+    ]
+
+
+@pytest.mark.parametrize("version", paths.patched_versions())
+def test_error_codes(version: str) -> None:
+    codes = [re.match(r"([A-Z_]+)\((\d+), ", line) for line in added(version, "Errors.java")]
+    assert {found[1]: int(found[2]) for found in codes if found and "RACKS" in found[1]} == CODES
+
+
+@pytest.mark.parametrize("version", paths.patched_versions())
+@pytest.mark.parametrize("file_name", ["ProduceRequest.json", "ProduceResponse.json"])
+def test_versions_of_produce(version: str, file_name: str) -> None:
+    versions = [line for line in added(version, file_name) if line.startswith('"validVersions"')]
+    assert versions == [f'"validVersions": "3-{PRODUCE_WITH_RACKS}",']
+
+
+@pytest.mark.parametrize("version", paths.patched_versions())
+def test_feature_levels(version: str) -> None:
+    """Names and levels of the feature are in the metadata of a cluster, which may be upgraded to another base."""
+    lines = added(version, "MinInSyncRacksVersion.java")
+    assert 'public static final String FEATURE_NAME = "min.insync.racks.version";' in lines
+    assert {found[1] for line in lines if (found := re.match(r"MIRV_\d\((\d), ", line))} == {"0", "1"}
+
+
+@pytest.mark.parametrize("version", paths.patched_versions())
+def test_the_folder_is_named_after_the_version(version: str) -> None:
+    plan = recipe.load(paths.patch_folder(version) / "kafka.toml")
+    assert plan.version == version
+    kafka = {artifact.version for artifact in plan.artifacts if artifact.group == "org.apache.kafka"}
+    clients = {artifact.version for role in recipe.CLIENT_ROLES for artifact in plan.with_role(role)}
+    assert kafka - clients == {version}
