@@ -19,6 +19,7 @@ from pyhooks.core import paths, private_files
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import write_text
 from pyhooks.core.locks import hold_lock
+from pyhooks.lab import kafka_process
 
 # Files that determine what is driven, how it is counted and how brokers are configured. Documents may change; plans are
 # compared separately.
@@ -120,6 +121,7 @@ def current_conditions(scenario: Scenario, build: str, given: Mapping[str, Any])
         "plan": scenario.as_json(),
         "code": code_hash(),
         "given": dict(given),
+        "performance_options": " ".join(kafka_process.performance_options()),
         "versions": {name: versions[name] for name in ("python", "spark", "confluent-kafka", "librdkafka", "numpy")},
     }
     return dict(json.loads(json.dumps(conditions)))

@@ -4,6 +4,7 @@ Property tests draw the same examples in each run, so that a failure is due to a
 ``pytest tests/property/checkers/test_random_histories.py --hypothesis-profile=hunt`` draws more, others each time.
 """
 
+import os
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,12 @@ settings.register_profile("hunt", derandomize=False, print_blob=True, deadline=N
 settings.load_profile("same")
 
 TESTS = Path(__file__).parent
+# Options of brokers: in so short a run, the second compiler and a parallel collector cost more than they save.
+os.environ.setdefault("KAFKA_JVM_PERFORMANCE_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+
 # Files that take longest, by the time that they take; they start first, so that no worker ends with one of them alone.
 LONGEST = (
+    "live/placement/test_preflight_command.py",
     "live/workload/test_clients_and_killed_broker.py",
     "live/lab/test_lab.py",
     "live/patchset/test_overlay_on_stock.py",

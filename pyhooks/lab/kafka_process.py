@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import os
 import secrets
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,6 +20,17 @@ ROLES: Mapping[Role, tuple[str, ...]] = {
 LOG4J = Path(__file__).parent / "log4j2.properties"
 # of the metrics agent, on the disk of the node
 METRICS_SOCKET = "metrics.sock"
+
+PERFORMANCE_VARIABLE = "KAFKA_JVM_PERFORMANCE_OPTS"
+# as in Kafka's own start scripts
+PERFORMANCE_OPTIONS = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
 
 # Deviations from Kafka's defaults, with reasons. Timeouts that affect the ISR keep their defaults.
 _COMMON = {
@@ -103,8 +116,19 @@ def render(properties: Mapping[str, str]) -> str:
     return "".join("{}={}\n".format(key, value.replace("\\", "\\\\")) for key, value in properties.items())
 
 
+def performance_options() -> tuple[str, ...]:
+    """Return the JVM options of ``KAFKA_JVM_PERFORMANCE_OPTS``, which Kafka's start scripts read, or their defaults."""
+    return tuple(shlex.split(os.environ.get(PERFORMANCE_VARIABLE, ""))) or PERFORMANCE_OPTIONS
+
+
 def java_command(
-    *, classpath: str, heap_mb: int, properties: Path | str, log4j: Path | str = LOG4J, options: Sequence[str] = ()
+    *,
+    classpath: str,
+    heap_mb: int,
+    properties: Path | str,
+    log4j: Path | str = LOG4J,
+    options: Sequence[str] = (),
+    performance: Sequence[str] = PERFORMANCE_OPTIONS,
 ) -> list[str]:
     """Return the command line that starts Kafka with a configuration file."""
     return [
@@ -112,13 +136,7 @@ def java_command(
         *options,
         f"-Xmx{heap_mb}m",
         f"-Xms{heap_mb}m",
-        # as in Kafka's own start scripts
-        "-server",
-        "-XX:+UseG1GC",
-        "-XX:MaxGCPauseMillis=20",
-        "-XX:InitiatingHeapOccupancyPercent=35",
-        "-XX:+ExplicitGCInvokesConcurrent",
-        "-Djava.awt.headless=true",
+        *performance,
         # all nodes share /tmp
         "-XX:-UsePerfData",
         f"-Dlog4j2.configurationFile={log4j}",

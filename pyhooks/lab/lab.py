@@ -213,6 +213,7 @@ class Lab:
             heap_mb=self.topology.heap_mb_of(node),
             properties=NODE_DISK / "server.properties",
             options=self._java_options(node),
+            performance=kafka_process.performance_options(),
         )
         self.log(node).parent.mkdir(parents=True, exist_ok=True)
         # The shell exits at once, so that the node's init process adopts Java. A parent outside the node would stop

@@ -27,7 +27,7 @@ from pyhooks.jvm.gateway import Gateway
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.lab.class_data_sharing import ensure_archive
 from pyhooks.lab.disk_format import format_disks
-from pyhooks.lab.kafka_process import METRICS_SOCKET, java_command, new_id, render
+from pyhooks.lab.kafka_process import METRICS_SOCKET, java_command, new_id, performance_options, render
 from pyhooks.lab.lab_processes import namespace_method
 from pyhooks.lab.mbeans import SocketSource
 from pyhooks.patchset.distribution import Distribution
@@ -189,9 +189,13 @@ class Brokers:
 
     def start(self, node: int, classpath: str) -> None:
         """Start a node inside the block of ``running``, without waiting for it."""
-        # C1 only, as in the system tests: C2 does not pay off in so short a run
-        options = ["-XX:TieredStopAtLevel=1", *shared_classes(classpath)]
-        command = java_command(classpath=classpath, heap_mb=self._heap_mb, properties=self.file(node), options=options)
+        command = java_command(
+            classpath=classpath,
+            heap_mb=self._heap_mb,
+            properties=self.file(node),
+            options=shared_classes(classpath),
+            performance=performance_options(),
+        )
         if node in self.jmx_ports:
             command[1:1] = jmx_options(self.jmx_ports[node])
         if self._agent:

@@ -253,3 +253,26 @@ def test_a_link_inherits_missing_values(tmp_path: Path) -> None:
     text = VALID.replace("rtt_ms = 2", 'rtt_ms = 2\nloss_percent = 1\n[[link]]\nbetween = ["b", "a"]\nrtt_ms = 4')
     (link,) = load(tmp_path, text).links
     assert link.quality == Quality(4, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "options"),
+    [
+        ("-XX:+UseSerialGC  -XX:TieredStopAtLevel=1", ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")),
+        ("", kafka_process.PERFORMANCE_OPTIONS),
+        (None, kafka_process.PERFORMANCE_OPTIONS),
+    ],
+)
+def test_the_variable_of_start_scripts_replaces_the_performance_options(
+    value: str | None, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if value is None:
+        monkeypatch.delenv(kafka_process.PERFORMANCE_VARIABLE)
+    else:
+        monkeypatch.setenv(kafka_process.PERFORMANCE_VARIABLE, value)
+    command = kafka_process.java_command(
+        classpath="libs", heap_mb=64, properties="p", performance=kafka_process.performance_options()
+    )
+    assert command[1 : command.index("-cp")] == [
+        *("-Xmx64m", "-Xms64m", *options, "-XX:-UsePerfData", f"-Dlog4j2.configurationFile={kafka_process.LOG4J}")
+    ]
