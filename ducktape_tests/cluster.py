@@ -136,17 +136,26 @@ class LabAccount(LinuxRemoteAccount):
 class LabCluster(JsonCluster):
     """All nodes of the lab, with their names in the topology, followed by a node ``clients`` for client programs."""
 
+    has_clients = True
+
     def __init__(self, *_: Any, **kwargs: Any) -> None:
         lab = Lab.attach()
         pids: dict[str, int | None] = {**lab.pids, CLIENTS: None}
         # Without node types, ducktape allocates nodes in this order: those of Kafka first, then that of the clients.
         nodes = [_node_entry(node.name, node.ip) for node in lab.nodes]
-        nodes.append(_node_entry(CLIENTS, lab.topology.client_site.client_ip))
+        if self.has_clients:
+            nodes.append(_node_entry(CLIENTS, lab.topology.client_site.client_ip))
 
         def account(ssh_config: Any, ip: str, **extra: Any) -> LabAccount:
             return LabAccount(ssh_config, ip, pid=pids[ssh_config.host], **extra)
 
         super().__init__({"nodes": nodes}, make_remote_account_func=account, **kwargs)
+
+
+class NodesCluster(LabCluster):
+    """The nodes of the lab only, for tests that decide themselves what runs on each."""
+
+    has_clients = False
 
 
 def _node_entry(name: str, ip: str) -> dict[str, Any]:

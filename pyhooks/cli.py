@@ -61,6 +61,10 @@ VERBS = {
     "broker": Verb("Inject and heal a fault of a broker in a lab.", ("pyhooks.faults.cli:broker_app",)),
     "bench": Verb("Measure produce latency and outages.", ("bench.cli:bench_app",)),
     "system": Verb("Run the system tests.", ("ducktape_tests.cli:system_app",)),
+    "kafkatest": Verb(
+        "Run Kafka's own system tests on stock Kafka and with the overlay.",
+        ("ducktape_tests.kafkatest.cli:kafkatest_app",),
+    ),
     "model": Verb(
         "Compute and simulate availability and losses of a placement.",
         (

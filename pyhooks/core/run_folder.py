@@ -42,6 +42,7 @@ class Kind:
 
 LAB = Kind("lab", 1, "--run-dir")
 SYSTEM = Kind("system", 1, "--run-dir")
+KAFKATEST = Kind("kafkatest", 1, "--run-dir")
 SSH_HOSTS = Kind("ssh-hosts", 1, "--run-dir")
 # Pairs: a folder of results, whose files are overwritten, and the folder below it that a new run empties.
 BENCH, BENCH_RUN = Kind("bench", 1, "--out"), Kind("bench-run", 1, "--out")

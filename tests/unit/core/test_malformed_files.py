@@ -24,6 +24,8 @@ from bench.run import topic_cleanup
 from bench.run.run_store import RunStore
 from bench_results import made_up
 from ducktape_tests import matrix, plan, results
+from ducktape_tests.kafkatest import cases
+from ducktape_tests.kafkatest.results import ArmResult
 from outage_benchmark_results import result
 from pyhooks import cli
 from pyhooks.core import files, paths, run_folder
@@ -212,6 +214,7 @@ TOML = [
         lambda path: upstream_suite.load(recipe.load(), path),
     ),
     Reader("suite.toml", committed_file("ducktape_tests/suite.toml"), plan.load),
+    Reader("kafkatest.toml", committed_file("ducktape_tests/kafkatest/suite.toml"), cases.KafkaSuite.read),
     Reader("matrix.toml", committed_file("ducktape_tests/matrix.toml"), matrix.listed),
     Reader("alloy.toml", committed_file("kip/formal/alloy.toml"), fetch_alloy),
     Reader("az3.toml", committed_file("pyhooks/lab/topologies/az3.toml"), topology.load),
@@ -242,6 +245,11 @@ JSON = [
         registry._read,
     ),
     Reader("lab.json", lambda: json.dumps({"run_dir": "r", "source": {}}), attach_lab),
+    Reader(
+        "case.json",
+        lambda: json.dumps({"schema": 1, **asdict(ArmResult("t", "gate", "fail", 1.5, "r", "c", "4.3.1"))}),
+        ArmResult.load,
+    ),
     Reader("timings.json", lambda: '{"a": 1.5}', stages.durations),
 ]
 LINES = [
