@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,7 +87,16 @@ def _load(verb: str) -> Any:
         first.add_typer(app)
     alone = typer.Typer()
     alone.add_typer(first)
-    return typer.main.get_group(alone).commands[verb]
+    command = typer.main.get_group(alone).commands[verb]
+    _unwrap_help(command)
+    return command
+
+
+def _unwrap_help(command: Any) -> None:
+    """Join the lines of paragraphs in help texts, since typer keeps the line breaks of docstrings; not of examples."""
+    command.help = re.sub(r"(?<!\n)\n(?=\S)", " ", inspect.cleandoc(command.help or ""))
+    for inner in getattr(command, "commands", {}).values():
+        _unwrap_help(inner)
 
 
 class Verbs(TyperGroup):
