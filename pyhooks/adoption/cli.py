@@ -83,7 +83,8 @@ def adopt_command(
 
     Each step reads from the cluster whether it is already done, so the command can be repeated after any end. It asks
     before each step that changes something, reads each value before, and waits until every broker reports it after. It
-    stops at the first check that is not met. Nothing tells how long was observed: use --until observe, and come back.
+    stops at the first check that is not met. The cluster does not know for how long was observed: all steps in one run
+    enforce R right after they began to observe. So use --until observe first, and come back days later.
 
     Exit status: 0 all steps are done, up to --until; 1 stopped at a check that is not met, or nothing was agreed to; 2
     something is unknown, or the cluster could not be queried. With --dry-run steps with changes to make count as done.

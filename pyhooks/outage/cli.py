@@ -38,7 +38,10 @@ POLL_S = 5.0
 
 AuditFileOption = Annotated[
     Path | None,
-    typer.Option(help="Audit file of this host (default: rackgate/audit.jsonl in $XDG_STATE_HOME or ~/.local/state)."),
+    typer.Option(
+        help="Audit file of this user on this host, which no other user may write (default: rackgate/audit.jsonl in"
+        " $XDG_STATE_HOME or ~/.local/state)."
+    ),
 ]
 AuditTopicOption = Annotated[str, typer.Option(help="Audit topic of the cluster.", metavar="TOPIC")]
 TimeoutOption = Annotated[float, typer.Option(help="Timeout of each query and change, in seconds.", min=1.0, max=600.0)]
@@ -78,14 +81,20 @@ def lower_command(
         str | None, typer.Option("--for", help="Restore after this time, such as 30m or 2h; at most 168h.")
     ] = None,
     until_healed: Annotated[
-        bool, typer.Option("--until-healed", help="Restore as soon as racks are back, --for or not.")
+        bool, typer.Option("--until-healed", help="Restore as soon as racks are back, even before --for is over.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     accept_file_only: Annotated[
-        bool, typer.Option("--accept-file-only", help="Go on if the audit topic takes no records.")
+        bool,
+        typer.Option(
+            "--accept-file-only", help="Go on if the audit topic can't be used. Other hosts then do not know of it."
+        ),
     ] = False,
     no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="End when R is lowered; 'rackgate restore --due' restores it.")
+        bool,
+        typer.Option(
+            "--no-wait", help="End when R is lowered. Nothing restores it until 'rackgate restore' is run, as by cron."
+        ),
     ] = False,
     bootstrap: BootstrapOption = "",
     command_config: CommandConfigOption = None,
@@ -96,14 +105,17 @@ def lower_command(
 ) -> None:
     """Lower min.insync.racks (R) of topics for a while, on record, and restore it.
 
-    First shows what is given up, and asks. Then records who lowers what, when, why and until when, in the audit file of
-    this host and in the audit topic, lowers R and verifies it. The command then stays, and restores R when its time is
-    up or racks are back, but only when each partition's in-sync replicas are M replicas in R racks; until then it
-    reports what it waits for. Whatever ends it before, 'rackgate audit' and 'rackgate check --expect-racks' report the
-    topics, and 'rackgate restore' restores them. A topic without a value of its own gets its value removed again.
+    First shows what is given up, and asks. Then records who lowers what, when, why and until when, in the audit file
+    and in the audit topic, lowers R and verifies it. The command then stays, and restores R when its time is up or
+    racks are back, but only when each partition's in-sync replicas are M replicas in R racks; until then it reports
+    what it waits for. Whatever ends it before, 'rackgate audit' and 'rackgate check --expect-racks' report the topics,
+    and 'rackgate restore' restores them. A topic without a value of its own gets its value removed again.
 
-    Exit status: 0 lowered, and restored unless --no-wait; 1 refused, or another client changed the value; 2 not known,
-    or the cluster could not be queried.
+    Topics are lowered one after another. One that is lowered already, by anyone, is refused. The cluster's default is
+    not lowered by this command.
+
+    Exit status: 0 lowered, and restored unless --no-wait; 1 refused, or another client changed the value; 2 not known
+    whether it was changed, or the cluster could not be queried; 130 interrupted: topics stay lowered.
     """
     if for_ is None and not until_healed:
         raise RackgateError("lower: needs --for or --until-healed, so that R is restored")
@@ -227,10 +239,15 @@ def _value_before(topic: str, observed: ObservedTopic | None, to: int) -> tuple[
 def restore_command(
     topics: Annotated[list[str] | None, typer.Argument(help="Topics, by name; all if there is none.")] = None,
     due: Annotated[
-        bool, typer.Option("--due", help="Only topics whose time is up, or whose racks are back if that was agreed.")
+        bool,
+        typer.Option(
+            "--due", help="Only topics whose time is up, or that have --until-healed and whose racks are back."
+        ),
     ] = False,
     until_healed: Annotated[bool, typer.Option("--until-healed", help="Wait until they can be restored.")] = False,
-    within: Annotated[str | None, typer.Option("--within", help="Wait at most so long, such as 10m.")] = None,
+    within: Annotated[
+        str | None, typer.Option("--within", help="With --until-healed: at most so long, such as 10m.")
+    ] = None,
     dismiss: Annotated[
         str | None, typer.Option("--dismiss", help="Close the topics' records without a change, for this reason.")
     ] = None,
@@ -244,11 +261,13 @@ def restore_command(
 ) -> None:
     """Restore min.insync.racks of topics that 'rackgate lower' has lowered, also by a command that was killed.
 
-    A topic is restored only while it still has the value that was set, and when each partition has a leader and M
-    in-sync replicas in R racks. Otherwise the command reports what it waits for, or who changed the value.
+    Without --due also before their time is up, whoever lowered them. A topic is restored only while it still has the
+    value that was set, and when each partition has a leader and M in-sync replicas in R racks. Otherwise the command
+    reports what it waits for, or that another client changed the value. Any user and host that can read the audit topic
+    can run it, also at the same time as others.
 
-    Exit status: 0 restored, or nothing to restore; 1 some can't be restored, or another client changed the value; 2 not
-    known, or the cluster or its audit could not be read.
+    Exit status: 0 restored, or nothing is to be restored now; 1 some can't be restored yet, or another client changed
+    the value; 2 something is not known, whatever else is, or the cluster or its audit could not be read.
     """
     from pyhooks.outage.steps import exit_status
 
@@ -294,12 +313,12 @@ def audit_command(
 ) -> None:
     """Print who lowered min.insync.racks of what, when, why and until when, and what was not restored.
 
-    The records are those of the audit file of this host and of the audit topic. The file is lost with this host; the
-    topic then has all records but those that were reported as "in the audit file alone". If the topic is lost, the
-    records of other hosts are; those of this host are appended to it again.
+    The records are those of the audit file of this user and of the audit topic. If the file is lost, the topic has all
+    records but those that were reported as "in the audit file alone". If the topic is lost, the records of others are;
+    those of this file are appended to it again.
 
-    Exit status: 0 nothing has to be done yet, 1 something is to be restored or closed, 2 something is not known, such
-    as when the cluster can't be queried: then the file alone is printed.
+    Exit status: 0 nothing has to be done yet; 1 something is to be restored or closed, whatever else is unknown; 2 only
+    that something is not known, such as when the cluster can't be queried: then the file alone is printed.
     """
     from pyhooks.audit.audit_record import now
     from pyhooks.outage import audit_report

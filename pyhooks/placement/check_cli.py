@@ -69,7 +69,9 @@ def check_command(
     ] = None,
     without: Annotated[
         list[str] | None,
-        typer.Option(help="May these brokers be restarted now, all at once? Only that is reported.", metavar="ID,ID"),
+        typer.Option(
+            help="Report only whether these brokers or controllers may be restarted now, all at once.", metavar="ID,ID"
+        ),
     ] = None,
     without_rack: Annotated[
         list[str] | None, typer.Option(help="The same for all brokers of a rack; can be combined.", metavar="RACK")
@@ -82,7 +84,7 @@ def check_command(
         ),
     ] = False,
     audit_file: Annotated[
-        Path | None, typer.Option(help="Audit file of rackgate lower, for --expect-racks (default: see its --help).")
+        Path | None, typer.Option(help="Audit file for --expect-racks (default: see rackgate audit --help).")
     ] = None,
     audit_topic: Annotated[
         str, typer.Option(help="Audit topic of rackgate lower, for --expect-racks.", metavar="TOPIC")
