@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import zipfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -23,13 +23,15 @@ PROGRAMS = f"{HOME}/programs"
 RACKS = ("a", "b", "c")
 REQUIRED_RACKS = 2
 HEAP = "-Xmx512m -Xms128m"
-# What the log of a Kafka process must and must not have in an arm, or the arm is not proved.
+# What brokers log in an arm, and what they do not: the R of the metadata, which is what is enforced.
+RACKS_CONFIG, STARTED = "min.insync.racks", "KafkaConfig values"
+_ENFORCED = f"{RACKS_CONFIG} is enforced from now on"
 PROOFS: Mapping[Arm, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "stock": (("KafkaConfig values",), ("min.insync.racks",)),
-    "overlay": (("min.insync.racks = 1", "is enforced from now on"), ("min.insync.racks = 2",)),
-    "gate": ((f"min.insync.racks = {REQUIRED_RACKS}", "is enforced from now on"), ()),
+    "stock": ((STARTED,), (RACKS_CONFIG,)),
+    "overlay": ((_ENFORCED, f"{RACKS_CONFIG} -> 1"), (f"{RACKS_CONFIG} -> {REQUIRED_RACKS}",)),
+    "gate": ((_ENFORCED, f"{RACKS_CONFIG} -> {REQUIRED_RACKS}"), ()),
 }
-_REFERENCE = re.compile(r"\bkafka(?:\.[a-z]+)+\.[A-Z]\w+")
+_REFERENCE = re.compile(r"(?<![\w.])kafka(?:\.[a-z]+)+\.[A-Z]\w+")
 # Kafka 4.2 renamed these options of the console consumer; the notice about the former names is on standard output.
 _CONSUMER_OPTIONS = {
     "--property": "--formatter-property",
@@ -60,12 +62,12 @@ OVERLAY_FIRST = 'export CLASSPATH="$here/overlay/*${CLASSPATH:+:$CLASSPATH}"'
 REQUIRE_RACKS = f"""
 racks=({" ".join(RACKS)})
 for file in "$@"; do
-    [[ $file == */kafka.properties && -f $file ]] && ! grep -q '^min.insync.racks=' "$file" || continue
+    [[ $file == */kafka.properties && -f $file ]] && ! grep -q '^{RACKS_CONFIG}=' "$file" || continue
     id=$(sed -n 's/^node\\.id=//p' "$file")
     if grep -q '^process.roles=.*broker' "$file" && ! grep -q '^broker.rack=' "$file"; then
         echo "broker.rack=${{racks[(id - 1) % {len(RACKS)}]}}" >> "$file"
     fi
-    echo "min.insync.racks={REQUIRED_RACKS}" >> "$file"
+    echo "{RACKS_CONFIG}={REQUIRED_RACKS}" >> "$file"
 done"""
 SUDO = """#!/bin/bash
 while [[ $1 == -* ]]; do shift; done
@@ -158,13 +160,17 @@ def mounts(checkout: Path, kafka: Distribution, arm: Arm) -> list[str]:
     return [text for source, place in sources for text in (str(source), place)]
 
 
-def why_unproved(arm: Arm, logs: Sequence[str]) -> str:
+def why_unproved(arm: Arm, logs: Iterable[Path]) -> str:
     """Return why the logs of a case's Kafka processes do not prove its arm; empty if they do."""
+    lines: set[str] = set()
+    for path in logs:
+        with path.open(encoding="utf-8", errors="replace") as log:
+            lines.update(line for line in log if RACKS_CONFIG in line or STARTED in line)
     present, absent = PROOFS[arm]
     for text in present:
-        if not any(text in log for log in logs):
+        if not any(text in line for line in lines):
             return f"no log of Kafka has {text!r}, so it is not proved that this was the arm {arm}"
     for text in absent:
-        if any(text in log for log in logs):
+        if any(text in line for line in lines):
             return f"a log of Kafka has {text!r}, so this was not the arm {arm}"
     return ""

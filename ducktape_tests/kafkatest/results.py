@@ -83,11 +83,7 @@ def judge(folder: Path, arm: Arm, stopped: str) -> tuple[Verdict, str]:
         return "fail", summary.partition("\n")[0][:MAX_REASON]
     if status != "pass":
         return "unknown", f"ducktape's status is {status}"
-    logs = [
-        path.read_text(encoding="utf-8", errors="replace")
-        for path in folder.glob("results/**/server-start-stdout-stderr.log")
-    ]
-    unproved = why_unproved(arm, logs)
+    unproved = why_unproved(arm, folder.glob("results/**/server-start-stdout-stderr.log"))
     return ("unknown", unproved) if unproved else ("pass", "")
 
 
