@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tomllib
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -103,6 +105,16 @@ def test_the_cost_of_an_append_equals_the_evidence() -> None:
     low, high = added_ns()
     assert f"of 57 to 69 at R=1, and {low:.1f} to {high:.1f} at R=2" in document("kip/KIP-1290.md")
     assert f"at R=1 and {low:.1f} to {high:.1f} at R=2" in document("kip/review.md")
+
+
+def test_the_readme_counts_the_verdicts_on_the_kip() -> None:
+    claims = tomllib.loads((paths.REPO / "kip" / "claims.toml").read_text(encoding="utf-8"))["claim"]
+    count = Counter(claim["verdict"] for claim in claims if claim["document"] == "kip")
+    conditional = count["confirmed with a condition"]
+    expected = (
+        f"{count['refuted']} are refuted, {conditional} are true with a condition and {count['confirmed']} without"
+    )
+    assert expected in document("README.md")
 
 
 def test_the_control_whose_interval_excludes_1_is_named() -> None:

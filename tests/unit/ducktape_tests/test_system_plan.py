@@ -150,7 +150,7 @@ def test_tests_are_discovered_in_their_source(tmp_path: Path) -> None:
 
 
 def test_readme_states_the_target_and_whether_it_is_met() -> None:
-    text = " ".join((paths.REPO / "README.md").read_text(encoding="utf-8").split())
+    text = " ".join((paths.REPO / "ducktape_tests" / "README.md").read_text(encoding="utf-8").split())
     expected = plan.estimate(plan.select(plan.load(), ["system"]), plan.TARGET_JOBS)
     assert f"The target is {plan.TARGETS_MIN['system']:g} minutes on 2 cores" in text
     missed = f"It is missed as long as the tests are expected to take {expected:.0f} minutes."
