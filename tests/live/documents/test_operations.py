@@ -36,7 +36,6 @@ STEPS = (
 INLINE = {
     "kafka-topics.sh --describe --unavailable-partitions": "the test below, in Assess",
     "rackgate check --plan": "the test below, after the upgrade",
-    "rackgate lab metrics --for 30s": "the test below, for 5 s",
     "kafka-cluster.sh unregister --id N": "live/documents/test_maintenance.py",
     "rackgate restore --due": "live/outage/test_lower_and_restore.py",
     "rackgate audit --help": "unit/documents/test_readme.py reads the help of each command",
