@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -16,15 +16,17 @@ from pyhooks.adoption.plan import (
     RefusalReport,
     StepName,
     StepState,
+    TopicSetting,
     difference_texts,
     first_left,
     plan_steps,
 )
 from pyhooks.core.errors import RackgateError
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS
 from pyhooks.kafka.topics import RefusedError
 from pyhooks.placement.check_cli import make_report
 from pyhooks.placement.cluster_query import ClusterObservation
-from pyhooks.placement.preflight_judgement import PreflightFacts
+from pyhooks.placement.preflight_judgement import PreflightFacts, in_sync_findings
 
 VERIFY_S = 60.0
 POLL_S = 0.5
@@ -157,7 +159,8 @@ class Adoption:
         """Make the changes of a step; return it with its new state if it stopped."""
         topics = [topic.name for topic in self.context.goal.concerned(planned.cluster)]
         for change in step.changes:
-            before = change.differences(self.cluster.observe(topics))
+            reported = self.cluster.observe(topics)
+            before = change.differences(reported)
             if not before:
                 continue
             command = change.command(self.context.commands)
@@ -166,6 +169,10 @@ class Adoption:
             # inherited values get another source when the features are enabled
             if _own_values(before) != _own_values(change.differences(planned)):
                 return _stopped(step, "not met", f"not changed, since something else changed: {command}", before)
+            # topics are changed one after another, and a broker may have failed since the preflight
+            if late := tuple(self._late_replicas(change, reported)):
+                text = f"not changed, since replicas are out of sync: {command}"
+                return replace(step, state="not met", text=text, findings=late)
             why = ""
             try:
                 self.cluster.apply(change)
@@ -177,6 +184,13 @@ class Adoption:
             if after:
                 return _stopped(step, "unknown", f"not reported by every broker: {command}{why}", after)
         return None
+
+    def _late_replicas(self, change: Change, reported: PreflightFacts) -> Iterator[str]:
+        """Yield what is out of sync in a topic whose R is to be raised: the controller would forget who is eligible."""
+        if isinstance(change, TopicSetting) and change.key == MIN_INSYNC_RACKS:
+            for finding in in_sync_findings(reported, self.context.commands):
+                if finding.subject == change.topic and finding.severity == "obstacle":
+                    yield f"{finding.subject}: {finding.text} ({finding.code})"
 
     def _verify(self, change: Change, topics: Collection[str]) -> tuple[BrokerDifference, ...]:
         """Wait until every broker reports a change; return those that do not."""

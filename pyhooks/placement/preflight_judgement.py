@@ -126,7 +126,7 @@ def preflight_findings(
             *_racks_in_properties(facts, commands),
             *_racks_of_brokers(facts, goal, commands),
             *_placements(facts, goal, commands),
-            *_replicas_in_sync(facts, commands),
+            *in_sync_findings(facts, commands),
             *_internal_topics(facts, goal, commands),
             *_unclean_elections(facts, goal, commands),
             *_controller_racks(facts),
@@ -528,7 +528,7 @@ def _partitions(partitions: Sequence[ReportedPartition]) -> str:
     return f"partition{'s' * (len(partitions) > 1)} {names_text([str(one.number) for one in partitions])}"
 
 
-def _replicas_in_sync(facts: PreflightFacts, commands: CommandWriter) -> Iterator[ReadinessFinding]:
+def in_sync_findings(facts: PreflightFacts, commands: CommandWriter) -> Iterator[ReadinessFinding]:
     """Yield findings about replicas of any topic: enabling the features forgets who was eligible beside the ISR."""
     for topic in facts.cluster.topics:
         describe = commands.kafka("topics", "--describe", "--topic", topic.name)

@@ -299,6 +299,46 @@ def test_a_value_that_changes_before_the_change_is_not_overwritten() -> None:
     assert "something else changed" in steps[3].text
 
 
+def test_r_is_not_raised_once_a_replica_fell_behind_since_the_preflight() -> None:
+    cluster = SimulatedCluster(observed=2)
+    apply = cluster.apply
+
+    def broker_fails_after(change: Change) -> None:
+        apply(change)
+        cluster.isr = (1, 2)
+
+    cluster.apply = broker_fails_after  # type: ignore[method-assign]
+    status, left, step = outcome(cluster)
+    assert (status, left, cluster.changes) == (1, "enforce", [FeatureUpgrade((ELR_FEATURE, RACKS_FEATURE))])
+    assert step.text == f"not changed, since replicas are out of sync: {ENFORCE}"
+    assert "broker 3 out of sync in partition 0" in step.findings[0]
+
+
+class KilledError(BaseException):
+    """End of the operator's process."""
+
+
+@pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_killed_at_each_change_a_repetition_continues(number: int, *, applied: bool) -> None:
+    cluster = SimulatedCluster()
+    apply = cluster.apply
+
+    def killed(change: Change) -> None:
+        last = len(cluster.changes) + 1 == number
+        if not last or applied:
+            apply(change)
+        if last:
+            raise KilledError
+
+    cluster.apply = killed  # type: ignore[method-assign]
+    with pytest.raises(KilledError):
+        outcome(cluster)
+    cluster.apply = apply  # type: ignore[method-assign]
+    assert outcome(cluster)[:2] == (0, None)
+    assert (cluster.observed, cluster.level, cluster.racks, len(cluster.changes)) == (2, 1, 2, 3)
+
+
 def test_a_refused_change_is_not_met_and_an_unanswered_one_is_verified() -> None:
     cluster = SimulatedCluster(fails=RefusedError("the cluster refused: policy", exit_status=1), applies=False)
     status, left, step = outcome(cluster)
