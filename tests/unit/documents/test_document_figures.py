@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections import Counter
 from typing import Any
@@ -107,14 +108,27 @@ def test_the_cost_of_an_append_equals_the_evidence() -> None:
     assert f"at R=1 and {low:.1f} to {high:.1f} at R=2" in document("kip/review.md")
 
 
-def test_the_readme_counts_the_verdicts_on_the_kip() -> None:
+def verdict_counts() -> Counter[str]:
+    """Return the number of claims of KIP-1290 by verdict."""
     claims = tomllib.loads((paths.REPO / "kip" / "claims.toml").read_text(encoding="utf-8"))["claim"]
-    count = Counter(claim["verdict"] for claim in claims if claim["document"] == "kip")
-    conditional = count["confirmed with a condition"]
-    expected = (
-        f"{count['refuted']} are refuted, {conditional} are true with a condition and {count['confirmed']} without"
-    )
+    return Counter(claim["verdict"] for claim in claims if claim["document"] == "kip")
+
+
+def test_the_readme_counts_the_verdicts_on_the_kip() -> None:
+    count = verdict_counts()
+    refuted, conditional, confirmed = (count[name] for name in ("refuted", "confirmed with a condition", "confirmed"))
+    expected = f"{refuted} are refuted, {conditional} are true with a condition and {confirmed} without"
     assert expected in document("README.md")
+
+
+def test_the_summary_counts_the_verdicts_on_the_kip() -> None:
+    text = document("kip/summary.md")
+    assert all(f"| {verdict} | {count} |" in text for verdict, count in verdict_counts().items())
+
+
+@pytest.mark.parametrize(("name", "words"), [("summary.md", 600), ("discussion-mail.md", 300)])
+def test_short_documents_stay_short(name: str, words: int) -> None:
+    assert len(re.findall(r"\S*\w\S*", (paths.REPO / "kip" / name).read_text(encoding="utf-8"))) <= words
 
 
 def test_the_control_whose_interval_excludes_1_is_named() -> None:
