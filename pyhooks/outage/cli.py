@@ -96,6 +96,9 @@ def lower_command(
             "--no-wait", help="End when R is lowered. Nothing restores it until 'rackgate restore' is run, as by cron."
         ),
     ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the outcomes as JSON at the end, all else on standard error.")
+    ] = False,
     bootstrap: BootstrapOption = "",
     command_config: CommandConfigOption = None,
     audit_file: AuditFileOption = None,
@@ -133,6 +136,7 @@ def lower_command(
             yes=yes,
             accept_file_only=accept_file_only,
             no_wait=no_wait,
+            as_json=as_json,
         )
 
 
@@ -147,6 +151,7 @@ def _lower(
     yes: bool,
     accept_file_only: bool,
     no_wait: bool,
+    as_json: bool,
 ) -> None:
     from pyhooks.audit.audit_record import Terms, author, now
     from pyhooks.outage.lowering_cost import cost_lines, lowering_cost
@@ -155,7 +160,7 @@ def _lower(
     with session.status:
         observed = session.cluster.observe(topics)
     before = {topic: _value_before(topic, observed.get(topic), to) for topic in topics}
-    console = report_console(WIDTH)
+    console = report_console(WIDTH, stderr=as_json)
     with session.status:
         records = session.cluster.count_records([observed[topic] for topic in topics])
     for topic, (_, old_racks) in before.items():
@@ -192,11 +197,15 @@ def _lower(
     ]
     try:
         outcomes = session.operator.lower(terms, accepts)
-        _print_outcomes(outcomes)
+        _print_outcomes(outcomes, stderr=as_json)
         lowered = [outcome.topic for outcome in outcomes if outcome.result == "lowered"]
-        if no_wait or not lowered:
-            end_command(exit_status(outcomes))
-        restored = _wait_and_restore(session.operator, lowered, lowering=lowering, due_only=True, deadline=None)
+        restored: tuple[TopicOutcome, ...] = ()
+        if lowered and not no_wait:
+            restored = _wait_and_restore(
+                session.operator, lowered, lowering=lowering, due_only=True, deadline=None, stderr=as_json
+            )
+        if as_json:
+            _print_outcomes((*outcomes, *restored), as_json=True)
     except KeyboardInterrupt:
         _print_error_line(f"interrupted; {' '.join(topics)}: see 'rackgate audit'; to restore: rackgate restore")
         raise
@@ -350,7 +359,13 @@ def _audited(session: _Session) -> tuple[AuditContents, Mapping[str, ObservedTop
 
 
 def _wait_and_restore(
-    operator: Operator, topics: Sequence[str], *, lowering: str | None, due_only: bool, deadline: float | None
+    operator: Operator,
+    topics: Sequence[str],
+    *,
+    lowering: str | None,
+    due_only: bool,
+    deadline: float | None,
+    stderr: bool = False,
 ) -> tuple[TopicOutcome, ...]:
     """Restore topics as soon as possible; print what they wait for whenever that changes."""
     left, done = list(topics), []
@@ -369,7 +384,7 @@ def _wait_and_restore(
             _print_error_line(f"{topic}: another command has restored or closed it: see 'rackgate audit'")
         waiting += problem
         if lowering is not None:
-            _print_outcomes(finished)
+            _print_outcomes(finished, stderr=stderr)
         if [(one.topic, one.text) for one in waiting] != printed:
             printed = [(one.topic, one.text) for one in waiting]
             for one in waiting:
@@ -449,8 +464,10 @@ class _UnreadableTopic:
         raise RackgateError(self.reason)
 
 
-def _print_outcomes(outcomes: Iterable[TopicOutcome], *, as_json: bool = False, nothing: str = "") -> None:
-    """Print outcomes, those that are not done on standard error; as JSON all on standard output."""
+def _print_outcomes(
+    outcomes: Iterable[TopicOutcome], *, as_json: bool = False, nothing: str = "", stderr: bool = False
+) -> None:
+    """Print outcomes, with ``stderr`` or if they are not done on standard error; as JSON all on standard output."""
     from pyhooks.outage.steps import NOT_DONE
 
     outcomes = list(outcomes)
@@ -461,7 +478,7 @@ def _print_outcomes(outcomes: Iterable[TopicOutcome], *, as_json: bool = False, 
         typer.echo(nothing)
     for outcome in outcomes:
         line = f"{outcome.topic}: {outcome.result}: {outcome.text}"
-        if outcome.result in NOT_DONE or outcome.result == "unknown":
+        if stderr or outcome.result in NOT_DONE or outcome.result == "unknown":
             _print_error_line(line)
         else:
             report_console(WIDTH).print(plain(line), soft_wrap=True)

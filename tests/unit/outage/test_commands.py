@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from fake_outage import HEALED, SHRUNK, Clock, FakeCluster, FakeStore, make_operator, make_terms
+from fake_outage import CLUSTER, HEALED, SHRUNK, Clock, FakeCluster, FakeStore, make_operator, make_terms
 from pyhooks.cli import app
 from pyhooks.core.errors import RackgateError
 from pyhooks.outage.cli import _value_before, _wait_and_restore, lower_command, restore_command
@@ -78,6 +83,36 @@ def test_the_cost_counts_what_one_rack_alone_has() -> None:
     )
     alone = lowering_cost(FakeCluster(isr=(1,)).observed(), 2, 1, records)
     assert (alone.refusing, alone.still_refusing, alone.one_rack) == (0, 1, 0)
+
+
+@pytest.mark.parametrize("no_wait", [False, True])
+def test_json_of_a_lowering_is_alone_on_standard_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, no_wait: bool
+) -> None:
+    cluster, clock = FakeCluster(isr=SHRUNK), Clock()
+
+    @contextmanager
+    def session(*_: object, **__: object) -> Iterator[SimpleNamespace]:
+        view = SimpleNamespace(observe=lambda _: {"orders": cluster.observed()}, count_records=lambda _: {})
+        operator = make_operator(cluster, FakeStore(), FakeStore(), clock)
+        yield SimpleNamespace(
+            cluster=view, journal=SimpleNamespace(cluster=CLUSTER), operator=operator, status=nullcontext()
+        )
+
+    def pause(_: float) -> None:
+        cluster.isr = HEALED
+
+    monkeypatch.setattr("pyhooks.outage.cli._session", session)
+    monkeypatch.setattr("pyhooks.outage.cli.time.sleep", pause)
+    options: dict[str, Any] = {"until_healed": True, "yes": True, "no_wait": no_wait, "as_json": True}
+    with pytest.raises(typer.Exit) as ended:
+        lower_command(["orders"], 1, "drill", **options)
+    printed = capsys.readouterr()
+    assert ended.value.exit_code == 0
+    results = [one["result"] for one in json.loads(printed.out)]
+    assert results == (["lowered"] if no_wait else ["lowered", "restored"])
+    assert "orders: min.insync.racks 2 -> 1" in printed.err
+    assert "orders: lowered: min.insync.racks is 1 (before: 2)" in printed.err
 
 
 def test_the_foreground_reports_what_it_waits_for_once_and_restores(
