@@ -66,6 +66,7 @@ audit_app = typer.Typer()
 class _Session:
     """Cluster and audit of a command."""
 
+    bootstrap: str
     cluster: OutageCluster
     journal: AuditJournal
     operator: Operator
@@ -163,6 +164,8 @@ def _lower(
     console = report_console(WIDTH, stderr=as_json)
     with session.status:
         records = session.cluster.count_records([observed[topic] for topic in topics])
+    # the address may be that of an environment variable or of a lab
+    console.print(plain(f"cluster {session.journal.cluster} at {session.bootstrap}"), soft_wrap=True)
     for topic, (_, old_racks) in before.items():
         for line in cost_lines(lowering_cost(observed[topic], old_racks, to, records)):
             console.print(plain(line), soft_wrap=True)
@@ -446,7 +449,7 @@ def _session(
             journal = AuditJournal("", file, _UnreadableTopic(str(error)))
         else:
             journal = AuditJournal(cluster_id, file, topic)
-    yield _Session(cluster, journal, Operator(cluster, journal, author()), status)
+    yield _Session(bootstrap, cluster, journal, Operator(cluster, journal, author()), status)
 
 
 @dataclass(frozen=True)

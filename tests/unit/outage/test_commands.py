@@ -96,7 +96,11 @@ def test_json_of_a_lowering_is_alone_on_standard_output(
         view = SimpleNamespace(observe=lambda _: {"orders": cluster.observed()}, count_records=lambda _: {})
         operator = make_operator(cluster, FakeStore(), FakeStore(), clock)
         yield SimpleNamespace(
-            cluster=view, journal=SimpleNamespace(cluster=CLUSTER), operator=operator, status=nullcontext()
+            bootstrap="k1:9092",
+            cluster=view,
+            journal=SimpleNamespace(cluster=CLUSTER),
+            operator=operator,
+            status=nullcontext(),
         )
 
     def pause(_: float) -> None:
@@ -111,7 +115,7 @@ def test_json_of_a_lowering_is_alone_on_standard_output(
     assert ended.value.exit_code == 0
     results = [one["result"] for one in json.loads(printed.out)]
     assert results == (["lowered"] if no_wait else ["lowered", "restored"])
-    assert "orders: min.insync.racks 2 -> 1" in printed.err
+    assert printed.err.startswith("cluster cluster-id at k1:9092\norders: min.insync.racks 2 -> 1")
     assert "orders: lowered: min.insync.racks is 1 (before: 2)" in printed.err
 
 
