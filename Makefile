@@ -34,6 +34,7 @@ help:
 	@echo "make system-smoke  three of them (4 to 8 minutes); system-long: many rounds, and controls that must lose records (half an hour); system-load: 10,000 partitions"
 	@echo "make system-hosts  some of them on hosts of a cluster file over ssh: a lab's nodes, with an sshd in each"
 	@echo "make readme-pictures RESULT=out/bench/results.json   the README's pictures of a run, which is kept beside them; of bench-full that of bench/README.md"
+	@echo "make site    all documents as one site with a search, out/site/index.html; fails at a broken link (seconds)"
 	@echo "make check   ruff, mypy --strict, import layers, the patch series, the claims about the KIP"
 	@echo "make build   the patched Kafka alone; with KAFKA=VERSION, here and in every other target, on that version"
 	@echo "make upstream      Kafka's own tests of what the series touches, stock against overlay, case by case"
@@ -114,7 +115,7 @@ build: $(VENV)/ready
 tests-beside: $(VENV)/ready
 	@echo "make test: check, unit tests and build first, then live tests, system tests and Kafka's own; each reports when it ends"
 	exec $(MAKE) --no-print-directory --jobs 2 --output-sync=target \
-	    check build unit live system-smoke upstream-smoke SYSTEM_JOBS=1
+	    check site build unit live system-smoke upstream-smoke SYSTEM_JOBS=1
 
 test: tests-beside
 	@$(BIN)/pytest -m alone tests/live
@@ -180,6 +181,17 @@ $(VENV)/ready: requirements/main.lock $(VENV_FILES)
 
 $(DUCKTAPE_VENV)/ready: requirements/ducktape.lock $(VENV_FILES)
 	@PYTHON=$(PYTHON) exec setup/venv.sh $(DUCKTAPE_VENV) $^
+
+# The documents as one site with a search: out/site/index.html.
+SITE_VENV := .venv-site
+$(SITE_VENV)/ready: requirements/site.lock $(VENV_FILES)
+	@PYTHON=$(PYTHON) exec setup/venv.sh $(SITE_VENV) $^
+
+.PHONY: site
+site: $(SITE_VENV)/ready
+	@$(SITE_VENV)/bin/python setup/site/stage.py . out/site-source
+	NO_MKDOCS_2_WARNING=1 $(SITE_VENV)/bin/mkdocs build --quiet --clean -f setup/site/mkdocs.yml
+	echo "out/site/index.html"
 
 lock:
 	@setup/lock.sh

@@ -13,3 +13,4 @@ compile requirements/build.in -o requirements/build.lock
 compile pyproject.toml --extra dev -o requirements/main.lock
 compile requirements/ducktape.in -o requirements/ducktape.lock
 compile requirements/monitoring.in -o requirements/monitoring.lock
+compile requirements/site.in -o requirements/site.lock

@@ -154,6 +154,13 @@ def test_the_documents_of_the_proposal_are_in_its_index() -> None:
         assert document.name == "README.md" or f"]({document.name})" in index, document.name
 
 
+def test_the_site_has_each_document_once() -> None:
+    navigation = (paths.REPO / "setup" / "site" / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
+    listed = re.findall(r": (\S+\.md)$", navigation, re.MULTILINE)
+    tracked = subprocess.run(["git", "ls-files", "*.md"], cwd=paths.REPO, capture_output=True, text=True, check=True)
+    assert sorted(listed) == sorted(tracked.stdout.split())
+
+
 def test_the_example_topology_is_valid(tmp_path: Path) -> None:
     text = (paths.REPO / "pyhooks" / "README.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
