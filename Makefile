@@ -44,6 +44,7 @@ help:
 	@echo "make check-reproducible  two clean builds, in other folders, by other users, on other days: the same bytes (5 minutes)"
 	@echo "make jmh     what the gate costs: JMH, stock against overlay; jmh-full measures what that leaves undecided up to eight times as often"
 	@echo "make mutate  take one piece of the series out after another; a test of Kafka must fail each time"
+	@echo "make mutate-histories  plant violations in the histories of system tests below out; a checker must find each (seconds a history)"
 	@echo "make formal  the formal model in kip/formal: what holds, and the counter-examples without a piece of the patch (minutes)"
 	@echo "make runbook       every step of kip/operations.md, in a lab"
 	@echo "make monitoring    each alert fires and resolves in a lab with Prometheus; the cost of scrapes with 10,000 partitions"
@@ -173,6 +174,11 @@ system-hosts: build $(DUCKTAPE_VENV)/ready
 
 system-load: build $(DUCKTAPE_VENV)/ready
 	@exec $(BIN)/rackgate system run load --jobs 1 --run-dir out/system-load
+
+# Violations are planted in the histories below out; the checkers must find each of them. Needs no cluster.
+.PHONY: mutate-histories
+mutate-histories: $(VENV)/ready
+	@exec $(BIN)/rackgate system mutate
 
 # Set-up: a virtual environment for the project, one for ducktape with its own strict pins, both by hash.
 VENV_FILES := requirements/build.lock setup/system.sh

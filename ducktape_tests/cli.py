@@ -28,6 +28,7 @@ from pyhooks.lab import lab_processes, memory, topology
 from pyhooks.lab.cli import check_programs
 from pyhooks.lab.lab import in_lab
 from pyhooks.patchset.distribution import Distribution
+from pyhooks.verify import history_mutation
 
 system_app = typer.Typer(name="system", no_args_is_help=True, help="System tests: outages of racks under ducktape.")
 
@@ -185,6 +186,82 @@ def list_command(tests: TestsArgument = None, as_json: JsonOption = False) -> No
             console.print(
                 f"{selection}: {len(members)} tests, about {minutes:.0f} min, two at a time{note}", markup=False
             )
+
+
+@system_app.command(
+    "mutate",
+    epilog="Examples: rackgate system mutate out/system-smoke · rackgate system mutate --only rotate-record --rounds 20"
+    " · rackgate system mutate --out matrix.json. Exit status: 0 all found, 1 a violation was missed, a checker trusted"
+    " it, or a verdict changed, 2 there is no history.",
+)
+def mutate_command(
+    histories: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Histories, or folders with results of system tests (default: out).", metavar="[PATH]…"),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the victims.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of victims per violation and history.")] = 1,
+    only: Annotated[list[str] | None, typer.Option(help="Only this violation; repeatable.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the result as JSON.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Plant violations in recorded histories and require that the checkers find each of them.
+
+    A violation is found if a checker returns false, and no checker whose claim it contradicts returns true. Without the
+    violation, each checker must return the verdict that the test stored.
+    """
+    chosen = history_mutation.select(only or ())
+    found = history_mutation.find_histories(histories or [path for path in (paths.OUT,) if path.exists()])
+    if not found:
+        raise RackgateError("no history of a system test; 'make system-smoke' records some")
+    console = _console(stderr=as_json)
+    matrix = history_mutation.mutate(
+        found,
+        seed=seed,
+        rounds=rounds,
+        violations=chosen,
+        progress=lambda line: console.print(line, markup=False),
+    )
+    summary = matrix.summary()
+    if out is not None:
+        files.write_json(out, summary)
+    if as_json:
+        typer.echo(json.dumps(summary, indent=1))
+    else:
+        _print_matrix(matrix, console)
+    raise typer.Exit(0 if matrix.passed else 1)
+
+
+def _print_matrix(matrix: history_mutation.MutationMatrix, console: Console) -> None:
+    listing = Table(box=None, pad_edge=False)
+    for head in ("violation", "planted", "found", "checkers that return false"):
+        listing.add_column(head, no_wrap=True)
+    for violation in matrix.violations:
+        planted = matrix.of(violation.name)
+        count = sum(one.status == history_mutation.FOUND for one in planted)
+        finders = [
+            f"{name} {counts['false']}" for name, counts in matrix.cells(violation.name).items() if "false" in counts
+        ]
+        listing.add_row(violation.name, str(len(planted)), str(count) if planted else "-", ", ".join(finders))
+    console.print(listing)
+    for planting in matrix.plantings:
+        if planting.status != history_mutation.FOUND:
+            checkers = f": {', '.join(planting.trusted)}" if planting.trusted else ""
+            console.print(f"{planting.violation} in {planting.history}: {planting.status}{checkers}", markup=False)
+    for history in matrix.histories:
+        for name in history.differing:
+            console.print(
+                f"{history.name}: {name} is {history.verdicts[name]}, its test stored {history.stored[name]}",
+                markup=False,
+            )
+    summary = matrix.summary()
+    for title, names in (
+        ("apply to no history", "not_applicable"),
+        ("checkers that found nothing", "finding_nothing"),
+        ("checkers without a violation", "without_violation"),
+    ):
+        if summary[names]:
+            console.print(f"{title}: {', '.join(summary[names])}", markup=False)
 
 
 def _console(*, stderr: bool = False) -> Console:

@@ -89,7 +89,7 @@ def check_spread(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verd
     if not all_outages:
         found.missing.append("no fault was proved that isolates brokers")
         return found.verdict("spread")
-    judge = _SpreadJudge(cluster, round(settle_s * NS))
+    judge = SpreadJudge(cluster, round(settle_s * NS))
     acked = others = short = 0
     for attempt in records.attempts:
         during = [outage for outage in all_outages if outage.has(attempt)]
@@ -111,7 +111,7 @@ def check_spread(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verd
 
 
 @dataclass(frozen=True)
-class _SpreadJudge:
+class SpreadJudge:
     """Finds the problem with an attempt that began and ended in outages, if it was acknowledged."""
 
     cluster: ClusterView
