@@ -224,12 +224,11 @@ def _missing_responses(
                 )
                 yield ReadinessFinding("value-invalid", "unknown", f"broker {broker}", text, remedy)
     for topic in facts.cluster.topics:
-        if topic.name not in concerned:
-            continue
         if topic.unanswered:
+            # of any topic: who is eligible to lead it may be forgotten when the features are enabled
             text = f"its partitions are unknown: {topic.unanswered}"
             yield ReadinessFinding("topic-unanswered", "unknown", topic.name, text, allow)
-        elif topic.requirements is None:
+        elif topic.requirements is None and topic.name in concerned:
             text = f"no broker reported its {MIN_INSYNC_REPLICAS}"
             yield ReadinessFinding("settings-unknown", "unknown", topic.name, text, allow)
     if because := facts.cluster.unanswered.get("reassignments"):

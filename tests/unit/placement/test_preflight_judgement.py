@@ -342,6 +342,12 @@ CASES: list[tuple[str, str, PreflightFacts, PreflightFacts]] = [
 ]
 
 
+def test_unknown_partitions_of_another_topic_count() -> None:
+    recorded = facts(ORDERS, replace(UNANSWERED, name="other"))
+    assert codes(recorded, "orders") == {("unknown", "topic-unanswered")}
+    assert codes(facts(ORDERS, replace(ORDERS, name="other", requirements=None)), "orders") == set()
+
+
 def test_a_cluster_without_obstacles_has_no_finding() -> None:
     assert judged(facts()) == ()
     assert judged(facts(), "orders") == ()
