@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 from pyhooks.checkers.record_view import PartitionName
 from pyhooks.checkers.registry import CHECKERS
 from pyhooks.cli import app
+from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.record_format import key_of
@@ -363,3 +365,23 @@ def test_the_key_of_an_unsent_record_is_beyond_what_was_announced() -> None:
     logs = stored_logs(planted(settled_outage("plain"), "add-unsent"))
     keys = {record.key for log in logs.values() for record in log.values()}
     assert key_of("producer-1", "t", 0, 10**6) in keys
+
+
+def test_the_table_of_anomalies_names_violations_and_checkers_as_they_are() -> None:
+    text = (paths.REPO / "pyhooks" / "README.md").read_text(encoding="utf-8")
+    table = text.partition("### Anomalies")[2].partition("Not judged")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[:1] == "|"]
+    listed: set[str] = set()
+    for anomalies, checkers, violations in rows[2:]:
+        names = re.findall("`([^`]+)`", violations)
+        listed.update(names)
+        found = set(re.findall("`([^`]+)`", checkers))
+        assert bool(names) is bool(found) is (violations != "none"), anomalies
+        assert found <= CHECKERS.keys()
+        assert all(BY_NAME[name].breaks & found for name in names), anomalies
+        for name in names:
+            own = set(BY_NAME[name].anomaly.split(", "))
+            assert own & set(re.findall(r"[\w-]+", anomalies)), (name, anomalies)
+    assert {violation.name for violation in VIOLATIONS if violation.anomaly} - listed == {
+        "read-in-part", "report-commit", "reject-in-phase"
+    }  # fmt: skip
