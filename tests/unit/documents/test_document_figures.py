@@ -114,6 +114,20 @@ def verdict_counts() -> Counter[str]:
     return Counter(claim["verdict"] for claim in claims if claim["document"] == "kip")
 
 
+def test_the_answers_to_reviewers_equal_the_evidence() -> None:
+    answers = document("kip/review.md")
+    ratio = result("question")["/cells/cell=third-far/answer"]["ratio"]
+    assert f"{ratio['point']:.3f} times ({ratio['low']:.3f} to {ratio['high']:.3f}) as long as M=3" in answers
+    acks_one = system_figures("acks_one_test.py::AcksOneTest.test_taken_hidden_and_shown")
+    assert f"{acks_one['backlog_records']:,} records in one [run]" in answers
+    outage = system_figures("transactions_test.py::TransactionsTest.test_producers_ride_out_an_outage")
+    (waited,) = (reader["held_up_in_the_outage_s"] for reader in outage["readers"] if reader["topic"] == "abc")
+    assert f"for {waited} s in one run, even on a topic with enough racks" in answers
+    for setting, rejected in (("2 | 2", "5.2 h"), ("3 | 1", "6.4 h")):
+        assert f"| a, a, b | {setting} | {rejected} |" in document("kip/model.md")
+        assert rejected in answers
+
+
 def test_the_readme_counts_the_verdicts_on_the_kip() -> None:
     count = verdict_counts()
     refuted, conditional, confirmed = (count[name] for name in ("refuted", "confirmed with a condition", "confirmed"))
