@@ -104,39 +104,48 @@ class MutationMatrix:
             "passed": self.passed,
             "seed": self.seed,
             "rounds": self.rounds,
-            "histories": [
-                {
-                    "name": history.name,
-                    "events": history.events,
-                    "verdicts": dict(history.verdicts),
-                    "differing": list(history.differing),
-                    "mutated": not history.refuted,
-                }
-                for history in self.histories
-            ],
-            "violations": [
-                {
-                    "name": violation.name,
-                    "about": violation.about,
-                    "anomaly": violation.anomaly,
-                    "breaks": sorted(violation.breaks),
-                    "planted": len(self.of(violation.name)),
-                    **{
-                        status.replace(" ", "_"): sorted(
-                            {one.history for one in self.of(violation.name) if one.status == status}
-                        )
-                        for status in (FOUND, MISSED, TRUSTED)
-                    },
-                    "checkers": self.cells(violation.name),
-                }
-                for violation in self.violations
-            ],
+            "planted": len(self.plantings),
+            "found": sum(one.status == FOUND for one in self.plantings),
+            "histories": {history.name: self._history_summary(history) for history in self.histories},
+            "matrix": {violation.name: self._row(violation) for violation in self.violations},
             # violations that apply to no history, checkers that found none, and checkers that no violation concerns
             "not_applicable": [one.name for one in self.violations if one.name not in planted],
             "finding_nothing": [name for name in CHECKERS if name not in finding],
             "without_violation": [
                 name for name in CHECKERS if not any(name in violation.breaks for violation in VIOLATIONS)
             ],
+        }
+
+    def _history_summary(self, history: JudgedHistory) -> dict[str, Any]:
+        plantings = [one for one in self.plantings if one.history == history.name]
+        return {
+            "events": history.events,
+            "violations": len({one.violation for one in plantings}),
+            "refuted": list(history.refuted),
+            "unknown": sorted(name for name, valid in history.verdicts.items() if valid == "unknown"),
+            "differing": list(history.differing),
+        }
+
+    def _row(self, violation: Violation) -> dict[str, Any]:
+        """Return the row of a violation: how often it was planted and found, and each checker's verdicts but true."""
+        plantings = self.of(violation.name)
+        cells = {
+            valid: {checker: counts[valid] for checker, counts in self.cells(violation.name).items() if valid in counts}
+            for valid in ("false", "unknown")
+        }
+        not_found = {
+            status.replace(" ", "_"): names
+            for status in (MISSED, TRUSTED)
+            if (names := sorted({one.history for one in plantings if one.status == status}))
+        }
+        return {
+            "about": violation.about,
+            **({"anomaly": violation.anomaly} if violation.anomaly else {}),
+            "breaks": sorted(violation.breaks),
+            "planted": len(plantings),
+            "found": sum(one.status == FOUND for one in plantings),
+            **cells,
+            **not_found,
         }
 
 
