@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ from rich.console import Console
 
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
-from pyhooks.patchset import builder, git, recipe, series, series_lint
+from pyhooks.patchset import builder, git, porting, recipe, series, series_lint
 from pyhooks.patchset.archive import make_archive
 from pyhooks.patchset.artifacts import read_pins, write_pins
 from pyhooks.patchset.distribution import Distribution
@@ -219,6 +219,38 @@ def export_command(
         names = series.export(space.tree, plan.path.parent, renumber=renumber)
         series.mark_saved(space.tree)
     print_line(f"{plan.path.parent}: {len(names)} patches")
+
+
+@patch_app.command("port")
+def port_command(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="Version of Kafka whose series is ported.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="Version to port it to; patch/TO has its kafka.toml.")],
+    compare: Annotated[bool, typer.Option("--compare", help="Only renew the comparison of the two series.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Start again; replace the series and the tree of TO.")] = False,
+    json_: Json = False,
+) -> None:
+    """Port the series to another version of Kafka, with a three-way merge of each patch.
+
+    The command stops at a conflict. Resolve it in the tree, run `git add`, then run the same command again. At the end
+    it writes the series to patch/TO, with two files: range-diff.txt, and port.toml, which lists the patches that are
+    changed or dropped; write the reason of each there. Exit status 1 at a conflict, and as long as a reason is missing.
+
+    Examples:
+      rackgate patch port FROM TO
+      rackgate patch port FROM TO --compare
+    """
+    plans = porting.recipe_of(source), porting.recipe_of(target)
+    result = porting.compare(*plans, quiet=json_) if compare else porting.port(*plans, force=force, quiet=json_)
+    numbers = porting.counts(result.names, result.differences)
+    if json_:
+        differences = [asdict(difference) for difference in result.differences]
+        typer.echo(json.dumps({"folder": str(result.folder), **numbers, "differences": differences}, indent=1))
+    else:
+        for name in result.unexplained:
+            print_line(f"no reason yet: {name}")
+        print_line(f"{result.folder}: {', '.join(f'{number} {state}' for state, number in numbers.items())}")
+    if result.unexplained:
+        raise typer.Exit(1)
 
 
 @patch_app.command("check")
