@@ -35,6 +35,7 @@ help:
 	@echo "make system-hosts  some of them on hosts of a cluster file over ssh: a lab's nodes, with an sshd in each"
 	@echo "make readme-pictures RESULT=out/bench/results.json   the README's pictures of a run, which is kept beside them; of bench-full that of bench/README.md"
 	@echo "make site    all documents as one site with a search, out/site/index.html; fails at a broken link (seconds)"
+	@echo "make results  the table of runs in kip/results.md, from kip/evidence"
 	@echo "make check   ruff, mypy --strict, import layers, the patch series, the claims about the KIP"
 	@echo "make build   the patched Kafka alone; with KAFKA=VERSION, here and in every other target, on that version"
 	@echo "make upstream      Kafka's own tests of what the series touches, stock against overlay, case by case"
@@ -85,6 +86,11 @@ bench-overlay: $(VENV)/ready
 .PHONY: readme-pictures
 readme-pictures: $(VENV)/ready
 	@exec $(BIN)/python -m bench.report.document_pictures $(if $(RESULT),--result $(RESULT))
+
+# The table of runs in kip/results.md, from kip/evidence.
+.PHONY: results
+results: $(VENV)/ready
+	@exec $(BIN)/python -m pyhooks.evidence.run_table
 
 # A cluster that is there already: three brokers with SASL, a Spark master and two workers, all on loopback.
 .PHONY: bench-existing

@@ -81,10 +81,10 @@ def quoted_destruction() -> list[str]:
 
 
 def quoted_append_cost() -> str:
-    """Return the sentence about the time that the gate adds to an append."""
+    """Return the end of the sentence about the time that the gate adds to an append."""
     targets = result("jmh")["/comparisons/name=append gate, ISR of 7, R=2/targets"]
     (percent,) = (target["measured"] for target in targets if target["name"] == "percent")
-    return f"would do: {percent['estimate']:.1f} % ({percent['low']:.1f} to {percent['high']:.1f})"
+    return f"gave {percent['estimate']:.1f} % ({percent['low']:.1f} to {percent['high']:.1f})"
 
 
 def added_ns() -> tuple[float, float]:
@@ -102,10 +102,99 @@ def test_measured_figures_equal_the_evidence(text: str) -> None:
 
 
 def test_the_cost_of_an_append_equals_the_evidence() -> None:
-    assert quoted_append_cost() in document("kip/KIP-1290.md")
+    assert quoted_append_cost() in document("kip/results.md")
     low, high = added_ns()
-    assert f"of 57 to 69 at R=1, and {low:.1f} to {high:.1f} at R=2" in document("kip/KIP-1290.md")
+    assert f"of 57 to 69 at R=1, and {low:.1f} to {high:.1f} at R=2" in document("kip/results.md")
     assert f"at R=1 and {low:.1f} to {high:.1f} at R=2" in document("kip/review.md")
+
+
+def format_ratio(ratio: dict[str, float]) -> str:
+    return f"{ratio['point']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f})"
+
+
+def three_digits(value: float) -> str:
+    return f"{value:#.3g}"
+
+
+def tenths(value: float) -> str:
+    # round half up: the stored values are rounded to hundredths
+    return f"{value + 1e-9:.1f}"
+
+
+def quoted_latency() -> list[str]:
+    """Return the sentences about the latency of M=2 with R=2 over M=3."""
+    tail = {name.rsplit("/", 1)[1]: row for name, row in result("bench").items() if "/comparisons/" in name}
+    assert {row["verdict"] for row in tail.values()} == {"equivalent"}
+    p50, p99 = (format_ratio(tail[f"arm=B&at={at}"]["ratio"]) for at in ("p50", "p99"))
+    control50, control99 = (format_ratio(tail[f"is_control=True&at={at}"]["ratio"]) for at in ("p50", "p99"))
+    question = result("question")
+    answer = question["/cells/cell=third-far/answer"]
+    assert (answer["answer"], answer["arm"], answer["against"]) == ("waits-for-isr", "B", "A")
+    assert [rival["id"] for rival in answer["hypotheses"] if rival["rejected"]] == ["waits-for-m"]
+    verdicts = {(row["arm"], row["at"]): row["verdict"] for row in question["/cells/cell=third-far/comparisons"]}
+    assert (verdicts["B", "p50"], verdicts["B", "p99"]) == ("equivalent", "undecided")
+    ratio = answer["ratio"]
+    return [
+        f"{p50} at the median and {p99} at the 99th percentile, both *equivalent*",
+        f"The control is {control50} and {control99}",
+        f"{ratio['point']:.3f} times ({ratio['low']:.3f} to {ratio['high']:.3f}) as long as M=3 at the median",
+    ]
+
+
+def quoted_load() -> list[str]:
+    """Return the table rows and the sentence about 10,000 partitions."""
+    tests = result("load")["tests"]
+    outage = tests["load_test.py::LoadTest.test_outage_of_many_partitions"]["figures"]
+    others = tests["load_test.py::LoadTest.test_others_beside_refusals"]["figures"]
+    stock, overlay = outage["stock"]["reached_s"], outage["overlay"]["reached_s"]
+    assert outage["stock"]["refused_s"] == []
+    ratios = []
+    for request in ("produce", "fetch"):
+        low, point, high = others[request]["ratios"][0]
+        ratios.append(f"{three_digits(point)} times ({three_digits(low)} to {three_digits(high)})")
+    rejected = outage["overlay"]["refused_s"]
+    return [
+        f"| {tenths(min(stock['lost']))} to {tenths(max(stock['lost']))} s "
+        f"| {tenths(min(overlay['lost']))} to {tenths(max(overlay['lost']))} s |",
+        f"| none | {min(rejected):.1f} to {max(rejected):.1f} s |",
+        f"| {min(stock['back']):.0f} to {max(stock['back']):.0f} s "
+        f"| {min(overlay['back']):.0f} to {max(overlay['back']):.0f} s |",
+        f"{ratios[0]} those while they are accepted for produce, and {ratios[1]} for fetch",
+    ]
+
+
+def quoted_system_tests() -> list[str]:
+    """Return the sentences about complete runs of the system tests, and about destroyed racks in the benchmark."""
+    system, destroyed = result("system"), result("destroyed")
+    rounds = destroyed["tests"]["destroyed_test.py::DestroyedTest.test_no_acknowledged_record_is_lost"]["figures"]
+    assert (len(system["tests"]), len(rounds["rounds"])) == (system["counts"]["pass"], 21)
+    killed = result("outages")["/destructions/fault=kill/topics/arm=B"]
+    assert killed["lost"] == killed["acked"]
+    return [
+        f"all {system['counts']['pass']} tests passed in one run",
+        f"([stored](evidence/destroyed.json)) | {rounds['acked']:,} | {rounds['lost']} |",
+        f"that run lost all {killed['lost']} acknowledged records",
+    ]
+
+
+@pytest.mark.parametrize("text", [*quoted_latency(), *quoted_load(), *quoted_system_tests()])
+def test_results_equal_the_evidence(text: str) -> None:
+    assert text in document("kip/results.md")
+
+
+def test_the_verdicts_on_twelve_cells_equal_the_result() -> None:
+    rows = [row for cell in stored_bench("bench-full")["cells"] for row in cell["comparisons"]]
+    rows = [row for row in rows if row["arm"] == "B" and row["ratio"] is not None]
+    verdicts = Counter((row["against"], row["at"], row["verdict"]) for row in rows)
+    assert not [key for key in verdicts if key[2] in ("faster", "slower")]
+    assert verdicts["C", "p50", "equivalent"] == 1
+    names = {3: "three", 7: "seven"}
+    text = (
+        f"The median is equivalent in {names[verdicts['A', 'p50', 'equivalent']]} cells "
+        f"and undecided because of noise in {names[verdicts['A', 'p50', 'undecided']]}. "
+        f"The 99th percentile is equivalent in the {names[verdicts['A', 'p99', 'equivalent']]} cells"
+    )
+    assert text in document("kip/results.md")
 
 
 def verdict_counts() -> Counter[str]:
