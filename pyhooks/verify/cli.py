@@ -17,6 +17,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.patchset import builder, git, porting, recipe, series, series_lint
 from pyhooks.patchset.archive import make_archive
 from pyhooks.patchset.artifacts import read_pins, write_pins
+from pyhooks.patchset.checkout import try_series
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.patchset.pinning import MAVEN, record
 from pyhooks.patchset.pinning import pin as pin_artifacts
@@ -250,6 +251,40 @@ def port_command(
             print_line(f"no reason yet: {name}")
         print_line(f"{result.folder}: {', '.join(f'{number} {state}' for state, number in numbers.items())}")
     if result.unexplained:
+        raise typer.Exit(1)
+
+
+@patch_app.command("am")
+def am_command(
+    checkout: Annotated[Path, typer.Option("--checkout", help="A clone of apache/kafka with the tag of the version.")],
+    keep: Annotated[
+        Path | None, typer.Option("--keep", help="Leave the worktree in this new folder, to build and test it there.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Try the series on a checkout of apache/kafka with `git am`, and report each patch that does not apply and why.
+
+    It works in a git worktree of its own at the tag of the version; branches and files of the checkout do not change.
+    Opt-in fixes are included. Exit status 1 if a patch does not apply.
+
+    Examples:
+      rackgate patch am --checkout ~/kafka
+      rackgate patch am --checkout ~/kafka --keep ~/kafka-racks && cd ~/kafka-racks && ./gradlew :core:test
+    """
+    plan = recipe.load()
+    patches = series.load_all(plan.path.parent)
+    outcomes = try_series(checkout, plan.version, patches, keep)
+    failed = [outcome for outcome in outcomes if outcome.reason]
+    if json_:
+        typer.echo(json.dumps({"tag": plan.version, "patches": [asdict(outcome) for outcome in outcomes]}, indent=1))
+    else:
+        for outcome in failed:
+            after = f" (after {', '.join(outcome.after)}, with files in common)" if outcome.after else ""
+            print_line(f"does not apply: {outcome.patch}: {outcome.reason}{after}")
+        print_line(f"tag {plan.version}: {len(outcomes) - len(failed)} of {len(outcomes)} patches apply")
+        if keep:
+            print_line(f"{keep}: a worktree with these patches as commits; `git worktree remove --force` deletes it")
+    if failed:
         raise typer.Exit(1)
 
 
