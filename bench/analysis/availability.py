@@ -26,10 +26,10 @@ NS = 1_000_000_000
 CATCH_UP_S = 5.0
 # Attempts sent within this time before a fault may wait for the rack, in seconds.
 BEFORE_FAULT_S = 0.5
-Behaviour = Literal["went on", "was refused", "went on unprotected", "unknown"]
-WENT_ON: Behaviour = "went on"
-REFUSED: Behaviour = "was refused"
-UNPROTECTED: Behaviour = "went on unprotected"
+Behaviour = Literal["continued", "was rejected", "continued unprotected", "unknown"]
+CONTINUED: Behaviour = "continued"
+REFUSED: Behaviour = "was rejected"
+UNPROTECTED: Behaviour = "continued unprotected"
 UNKNOWN: Behaviour = "unknown"
 # Errors of the gate: Java exceptions without their package, and librdkafka's names. Any other error is no refusal.
 REFUSALS = frozenset(name.rsplit(".", 1)[-1] for name in TOO_FEW | TOO_FEW_AFTER_APPEND)
@@ -159,7 +159,7 @@ def behaviour(
         return REFUSED
     # The load's client retries refused records silently: only a probe that got acks shows that none was refused.
     if acked >= accepting_share * intended and probe_acked > 0 and probe_refused == 0:
-        return WENT_ON if fewest_racks >= 2 else UNPROTECTED
+        return CONTINUED if fewest_racks >= 2 else UNPROTECTED
     return UNKNOWN
 
 

@@ -65,8 +65,8 @@ class ArmAvailability:
             share_text(self.acked, self.intended),
             NONE if self.settled_intended is None else share_text(self.settled_acked or 0, self.settled_intended),
             self._time(self.first_refusal_s),
-            # the heal changes nothing for an arm that went on
-            NOT_STOPPED if self.proved and self.did.startswith("went on") else self._time(self.first_ack_s),
+            # the heal changes nothing for an arm that continued
+            NOT_STOPPED if self.proved and self.did.startswith("continued") else self._time(self.first_ack_s),
             self.did,
         ]
 
@@ -129,7 +129,7 @@ def _of_cell(cell: Mapping[str, Any]) -> list[ArmAvailability]:
 
 def _did(arm: Mapping[str, Any]) -> str:
     if arm["refused"]:
-        return f"was refused: {arm['refused_with']}"
+        return f"was rejected: {arm['refused_with']}"
     if arm["acked"]:
-        return "went on"
+        return "continued"
     return f"{UNKNOWN}: nothing acknowledged" + (f" ({arm['error']})" if arm.get("error") else "")

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from bench.analysis import exit_reasons
-from bench.analysis.availability import REFUSED, UNKNOWN, UNPROTECTED, WENT_ON
+from bench.analysis.availability import CONTINUED, REFUSED, UNKNOWN, UNPROTECTED
 from bench.outages import destruction, outage_results
 from bench.plan import outage_plan
 
@@ -51,7 +51,7 @@ def topic(arm: str, replicas: tuple[int, ...], placement: str, behaviour: str, *
 
 
 def outage(fault: str, number: int, *, proved: bool = True) -> dict[str, Any]:
-    refused, unprotected, on = REFUSED, UNPROTECTED, WENT_ON
+    refused, unprotected, on = REFUSED, UNPROTECTED, CONTINUED
     did = {"a,a,b": (refused, refused, unprotected), "a,b,c": (refused, on, on)}
     topics = [
         topic(arm, PLAN.labs[0].placements[placement], placement, word if proved else UNKNOWN)

@@ -102,7 +102,7 @@ def test_an_arm_with_timeouts_only_was_not_refused(made: dict[str, Any]) -> None
     assert (reason.verdict, reason.text) == ("unknown", "Nothing was acknowledged: _MSG_TIMED_OUT.")
     did = {one.arm: one.did for one in availability_table.arm_availabilities({"cells": [numbers], "outage": None})}
     assert did["B"] == "unknown: nothing acknowledged (_MSG_TIMED_OUT)"
-    assert did["C"] == "went on"
+    assert did["C"] == "continued"
 
 
 def test_constant_latency(made: dict[str, Any]) -> None:

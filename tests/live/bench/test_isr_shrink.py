@@ -34,7 +34,7 @@ def test_acks_after_an_isr_shrink_are_separated_from_in_flight_records(tmp_path:
     availability.add_behaviours(found)
     (topic,) = found["topics"]
     freed = round(OUTAGE.rate_per_s * 1.5)
-    assert topic["behaviour"] == "was refused"
+    assert topic["behaviour"] == "was rejected"
     assert topic["settled_done"] == 0
     assert topic["acked_while_unavailable"] == early.sum() + topic["acked_without_rack"]
     assert topic["acked_without_rack"] == pytest.approx(freed, abs=2)

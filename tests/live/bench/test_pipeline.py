@@ -183,7 +183,7 @@ def test_an_unacknowledged_record_or_a_missing_block_is_undecided(outcome: dict[
 def test_the_outage_is_decided_topic_by_topic(outcome: dict[str, Any]) -> None:
     topics = {topic["arm"]: topic for topic in outcome["outage"]["topics"]}
     did = {arm: topic["behaviour"] for arm, topic in topics.items()}
-    assert did == {"A": "went on", "B": "went on", "D": "was refused", "E": "went on unprotected"}
+    assert did == {"A": "continued", "B": "continued", "D": "was rejected", "E": "continued unprotected"}
     refused = topics["D"]
     assert refused["settled_acked"] == refused["acked_while_unavailable"] == 0
     assert (refused["settled_done"], topics["A"]["settled_done"]) == (0, topics["A"]["settled_acked"])
@@ -251,7 +251,7 @@ def test_an_ack_despite_the_gate_is_in_the_verdict(result: dict[str, Any]) -> No
     leaky["outage"]["topics"][2]["acked_without_rack"] = 5
     verdict = verdicts.outage_verdicts(leaky["outage"])[2]
     # behaviour in the settled part of the outage that fails the run
-    assert verdict["verdict"] == "was refused"
+    assert verdict["verdict"] == "was rejected"
     assert "5 records that waited when the rack left the ISR were acknowledged" in verdict["text"]
     (reason,) = exit_reasons.run_reasons(leaky)
     assert (reason.verdict, reason.subject) == ("failed", "rack b unavailable: RF=3, M=2, R=2 (rf3-m2r2)")

@@ -132,7 +132,7 @@ def test_the_availability_of_each_arm_and_state_is_on_the_page_and_in_the_table(
     assert len(found) == 4 + 2 * 5
     refused = next(one for one in found if one.arm == "D")
     assert refused.row[2:] == [
-        "all of 2,440", "none of 740", "9.9 s", "1.6 s", "was refused",
+        "all of 2,440", "none of 740", "9.9 s", "1.6 s", "was rejected",
     ]  # fmt: skip
     assert next(one for one in found if one.arm == "A").row[4:6] == [
         availability_table.NEVER,

@@ -151,9 +151,9 @@ def behaviour_with(**changes: Any) -> str:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, "went on"),
-        ({"fewest_racks": 1}, "went on unprotected"),
-        ({"acked": 0, "probe_acked": 0, "probe_refused": 50}, "was refused"),
+        ({}, "continued"),
+        ({"fewest_racks": 1}, "continued unprotected"),
+        ({"acked": 0, "probe_acked": 0, "probe_refused": 50}, "was rejected"),
         ({"acked": 0, "probe_acked": 0}, "unknown"),  # timeouts are not rejections
         ({"acked": 1, "probe_acked": 0, "probe_refused": 50}, "unknown"),  # rejections, but one acknowledgement
         ({"probe_refused": 1}, "unknown"),

@@ -176,10 +176,10 @@ def test_an_unverified_outage_is_unknown_and_in_no_mean() -> None:
         f"{placement}, rack b {fault}" for placement in ("a,a,b", "a,b,c") for fault in ("killed", "cut off")
     }
     killed, cut = (states[f"a,a,b, rack b {fault}"]["arms"][1] for fault in ("killed", "cut off"))
-    assert killed["did"] == {"was refused": 2, "unknown": 1}
+    assert killed["did"] == {"was rejected": 2, "unknown": 1}
     assert (killed["outages"], killed["proved"], killed["fault_share"]["outages"]) == (3, 2, 2)
     assert outage_results.common_behaviour(killed) == "unknown"
-    assert outage_results.common_behaviour(cut) == "was refused"
+    assert outage_results.common_behaviour(cut) == "was rejected"
     assert cut["first_refusal_probe_s"]["low"] is None
 
 
@@ -232,8 +232,8 @@ def test_losses_of_a_destroyed_rack_are_counted_or_unknown(
 
 def test_the_verdicts_cover_behaviour_and_losses_of_each_arm() -> None:
     verdict_texts = {(row["subject"], row["verdict"]): row["text"] for row in result()["verdicts"]}
-    assert verdict_texts["M=2, R=2, a,b,c, rack b cut off", "went on"] == (
-        "In 1 of 1 outages; M=3, R=1 was refused in 1 of 1; M=2, R=1 went on in 1 of 1."
+    assert verdict_texts["M=2, R=2, a,b,c, rack b cut off", "continued"] == (
+        "In 1 of 1 outages; M=3, R=1 was rejected in 1 of 1; M=2, R=1 continued in 1 of 1."
     )
     assert ("M=2, R=2, a,a,b, rack b killed", "unknown") in verdict_texts
     state = "rack a destroyed while rack b was cut off"

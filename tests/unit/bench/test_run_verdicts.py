@@ -145,10 +145,10 @@ def test_an_arm_whose_load_was_all_rejected_is_a_failure_without_probes(result: 
 @pytest.mark.parametrize(
     ("arm", "changes", "status", "term"),
     [
-        ("D", {"behaviour": "went on unprotected", "settled_done": 740}, 1,
+        ("D", {"behaviour": "continued unprotected", "settled_done": 740}, 1,
          "Acknowledged 740 records while its ISR was in 1 of 2 racks"),
         ("D", {"settled_done": 1}, 1, "Acknowledged 1 record while its ISR was in 1 of 2 racks"),
-        ("B", {"behaviour": "was refused"}, 1, "3 brokers in racks a, c; M=2, R=2"),
+        ("B", {"behaviour": "was rejected"}, 1, "3 brokers in racks a, c; M=2, R=2"),
         ("E", {"behaviour": "unknown"}, 2, "740 of 740"),
     ],
 )  # fmt: skip
