@@ -7,7 +7,8 @@ The artifacts are written to ``kafka.toml``. Maven's own plugins and their depen
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -24,6 +25,10 @@ _LISTED = re.compile(
     r"^ +(?P<group>[^:\s]+):(?P<name>[^:\s]+):jar:(?:(?P<classifier>[^:\s]+):)?(?P<version>[^:\s]+)"
     r":(?:compile|runtime|provided|test):(?P<path>/.*?\.jar)(?: -- module.*)?$"
 )
+_UNRESOLVED = re.compile(r"The following artifacts could not be resolved: (?P<ids>.*?): Could not find artifact")
+_NOT_FOUND = re.compile(r"Could not find artifact (?P<ids>\S+) ")
+_KAFKA = "org.apache.kafka"
+_METADATA_VERSION = "org/apache/kafka/server/common/MetadataVersion.java"
 _JAR_NAME = re.compile(r"(?P<name>.+?)-\d[^/]*\.jar")
 
 
@@ -36,7 +41,8 @@ _SCALA_TEST = "package example\n\nclass ScalaTest {\n  @org.junit.jupiter.api.Te
 def pin(path: Path, work: Path, only: Sequence[str] = ()) -> tuple[Artifact, ...]:
     """Resolve roles of the recipe at ``path``, rewrite its list of artifacts, and return all pinned artifacts.
 
-    ``only`` has the roles to resolve, or is empty for all. The pins of other roles are unchanged.
+    ``only`` has the roles to resolve, or is empty for all. The pins of other roles are unchanged. The version of
+    Scala and the level of metadata.version at the top of the file follow what is resolved.
 
     Raises:
         RackgateError: an artifact can't be resolved, a role is unknown, or the file lacks the marker line.
@@ -55,15 +61,109 @@ def pin(path: Path, work: Path, only: Sequence[str] = ()) -> tuple[Artifact, ...
     kept = {artifact: left for artifact in recipe.artifacts if (left := set(artifact.roles) - todo.keys())}
     roles = {artifact.id: left for artifact, left in kept.items()}
     hashes = {artifact.id: artifact.sha256 for artifact in kept}
+    jars: dict[str, Path] = {}
     for role in todo:
         for coordinates, jar in _resolve(recipe, role, wanted[role], repository, work):
+            jars[coordinates] = jar
             if role == "spark" and _name(jar.name) in _pyspark_jars():
                 continue
             roles.setdefault(coordinates, set()).add(role)
             hashes[coordinates] = sha256(jar)
     artifacts = tuple(sorted(Artifact(id_, hashes[id_], tuple(sorted(roles[id_]))) for id_ in hashes))
-    write_text(path, text[: marker.end()] + "\n" + render_artifacts(artifacts))
+    head = _with_facts(text[: marker.end()], _facts(recipe, jars))
+    write_text(path, head + "\n" + render_artifacts(artifacts))
     return load(path).artifacts
+
+
+def draft(base: Recipe, version: str) -> str:
+    """Return the ``kafka.toml`` of another version of Kafka, without artifacts, given that of ``base``.
+
+    Raises:
+        RackgateError: the file of ``base`` lacks the marker line.
+    """
+    text = base.path.read_text(encoding="utf-8")
+    marker = MARKER.search(text)
+    if not marker:
+        raise RackgateError(f"{base.path}: no line `# --- written by `rackgate patch pin``; which precedes the list")
+    return text[: marker.end()].replace(base.version, version)
+
+
+def unpublished(recipe: Recipe, work: Path) -> str:
+    """Describe in one line which artifacts of the recipe's version of Kafka are not published; empty if all are.
+
+    Raises:
+        RackgateError: Maven failed for another reason.
+    """
+    wanted = {
+        f"{_KAFKA}:{module.artifact}:{recipe.version}{classifier}"
+        for module in recipe.modules
+        for classifier in ("", ":sources", *((":test", ":test-sources") if module.tests else ()))
+    }
+    wanted.update(
+        id_
+        for roots in recipe.roots.values()
+        for id_ in roots.artifacts
+        if Artifact(id_, "", ()).version == recipe.version
+    )
+    roots = Roots(tuple(sorted(id_ for id_ in wanted if id_.startswith(f"{_KAFKA}:"))), transitive=False)
+    try:
+        _resolve(recipe, "published", roots, MavenRepository(work / "resolved", None), work)
+    except RackgateError:
+        log = work / "resolve-published.log"
+        missing = unresolved(log.read_text(encoding="utf-8")) if log.exists() else ()
+        if not missing:
+            raise
+        return f"Kafka {recipe.version} is not published in full yet: missing are {_by_name(missing)}"
+    return ""
+
+
+def unresolved(log: str) -> tuple[tuple[str, str], ...]:
+    """Return artifactId and classifier, or ``jar``, of each artifact that Maven did not find, given its log."""
+    match = _UNRESOLVED.search(log) or _NOT_FOUND.search(log)
+    parts = [id_.split(":") for id_ in match["ids"].split(", ")] if match else []
+    # group:artifact:jar:version or group:artifact:jar:classifier:version
+    return tuple((words[1], words[3] if len(words) > 4 else "jar") for words in parts)
+
+
+def _by_name(missing: Sequence[tuple[str, str]]) -> str:
+    """Format artifacts with the same missing jars together."""
+    kinds: dict[str, list[str]] = {}
+    for name, kind in missing:
+        kinds.setdefault(name, []).append(kind)
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, listed in sorted(kinds.items()):
+        names.setdefault(tuple(sorted(listed)), []).append(name)
+    return "; ".join(f"{', '.join(listed)} ({', '.join(kind)})" for kind, listed in sorted(names.items()))
+
+
+def _facts(recipe: Recipe, jars: Mapping[str, Path]) -> dict[str, str]:
+    """Return the values at the top of ``kafka.toml`` that follow from resolved jars, as TOML."""
+    facts: dict[str, str] = {}
+    for coordinates in jars:
+        if coordinates.startswith("org.scala-lang:scala-library:"):
+            facts["scala"] = f'"{coordinates.split(":")[2]}"'
+    sources = jars.get(f"{_KAFKA}:kafka-server-common:{recipe.version}:sources")
+    if sources:
+        with zipfile.ZipFile(sources) as archive:
+            text = archive.read(_METADATA_VERSION).decode()
+        newest = re.search(r"LATEST_PRODUCTION = (\w+);", text)
+        level = newest and re.search(rf"\b{newest[1]}\((\d+),", text)
+        if not level:
+            raise RackgateError(f"{sources.name}: {_METADATA_VERSION} has no level of LATEST_PRODUCTION")
+        facts["metadata_version"] = level[1]
+    return facts
+
+
+def _with_facts(head: str, facts: Mapping[str, str]) -> str:
+    """Replace values in the table ``kafka``; a comment beside a value that changes goes with it."""
+    for name, value in facts.items():
+        line = re.compile(
+            rf"^(?P<before>\[kafka\]\n(?:[^\[\n].*\n)*?{name} = )(?P<value>\S+)(?P<comment>.*)$", re.MULTILINE
+        )
+        found = line.search(head)
+        if found and found["value"] != value:
+            head = f"{head[: found.end('before')]}{value}{head[found.end() :]}"
+    return head
 
 
 def _roots_by_role(recipe: Recipe) -> Iterator[tuple[str, Roots]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from pyhooks.patchset.archive import make_archive
 from pyhooks.patchset.artifacts import read_pins, write_pins
 from pyhooks.patchset.checkout import try_series
 from pyhooks.patchset.distribution import Distribution
-from pyhooks.patchset.pinning import MAVEN, record
+from pyhooks.patchset.pinning import MAVEN, draft, record, unpublished
 from pyhooks.patchset.pinning import pin as pin_artifacts
 from pyhooks.patchset.series import Selection
 from pyhooks.patchset.series_facts import facts
@@ -135,21 +136,28 @@ def _beside(made: builder.Built, selection: Selection) -> Path | None:
 
 @patch_app.command("pin")
 def pin_command(
+    version: Annotated[
+        str,
+        typer.Argument(metavar="[VERSION]", help="Version of Kafka; by default the chosen one.", show_default=False),
+    ] = "",
     role: Annotated[list[str] | None, typer.Option("--role", help="Only this role; can be repeated.")] = None,
 ) -> None:
     """Resolve every artifact with Maven and write the list with SHA-256 to kafka.toml.
 
     Maven's own plugins and their dependencies are written to maven.sha256; their role is "maven".
 
-    To move to another Kafka version: change the versions at the top of kafka.toml, run this command, and review the
-    difference.
+    For a version without a folder, patch/VERSION/kafka.toml is made from that of the chosen version. If not all of
+    Kafka's artifacts are published yet, one line says which are missing, and nothing is written; exit status 1.
 
     Examples:
       rackgate patch pin
+      rackgate patch pin VERSION
       rackgate patch pin --role testall
       rackgate patch pin --role maven
     """
-    path = paths.patch_folder() / "kafka.toml"
+    path = (paths.patch_folder(version) if version else paths.patch_folder()) / "kafka.toml"
+    if version and not path.exists():
+        _start_recipe(path, version)
     before = recipe.load(path)
     space = Workspace.of(before)
     stages = Stages(2, space.root / "timings-pin.json")
@@ -169,6 +177,26 @@ def pin_command(
             _report(manifest, old, pins)
         shutil.rmtree(space.work, ignore_errors=True)
     stages.remember()
+
+
+def _start_recipe(path: Path, version: str) -> None:
+    """Write the recipe of another version, without pins.
+
+    Raises:
+        RackgateError: not all of Kafka's artifacts are published.
+    """
+    base = recipe.load()
+    text = draft(base, version)
+    with tempfile.TemporaryDirectory(prefix="rackgate-pin-") as folder:
+        work = Path(folder)
+        (work / "kafka.toml").write_text(text, encoding="utf-8")
+        if missing := unpublished(recipe.load(work / "kafka.toml"), work):
+            raise RackgateError(missing, exit_status=1)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    for name in ("mutants.toml", "upstream.toml"):
+        shutil.copyfile(base.path.with_name(name), path.with_name(name))
+    print_line(f"{path}: made from {base.path.parent.name}; review its versions of test libraries")
 
 
 def _report(path: Path, before: Mapping[str, str], after: Mapping[str, str]) -> None:
