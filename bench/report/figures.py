@@ -248,9 +248,11 @@ def _ratio_limits(
 
 
 def timeline(result: Mapping[str, Any], style: FigureStyle) -> Figure:
-    """Plot acks per second and the probe's refusals of each topic, with the racks in its ISR below; shade the fault."""
+    """Plot acks per second and the probe's rejections of each topic above the racks in its ISR; shade the fault."""
     outage, palette = result["outage"], style.palette
     topics = outage["topics"]
+    # pages of outages have no manifest here; the heading above such a picture has the racks
+    rack_of: Mapping[str, str] = result.get("manifest", {}).get("racks", {})
     with mpl.rc_context(RC):
         height = 1.95 * len(topics) + 0.9
         figure = Figure(figsize=style.size(height))
@@ -270,6 +272,10 @@ def timeline(result: Mapping[str, Any], style: FigureStyle) -> Figure:
                 axes.set_xlim(0, outage["length_s"])
                 axes.xaxis.set_major_locator(MaxNLocator(5 if style.narrow else 9))
             _acks(outage, topic, upper, style, tint[topic["arm"]])
+            racks = ", ".join(sorted(rack_of[str(broker)] for broker in topic["replicas"])) if rack_of else ""
+            where = f", replicas in {racks}" if racks and not style.narrow else ""
+            title = f"{topic['label']}{where}: {topic['behaviour']}"
+            upper.set_title(title, fontweight="bold", color=palette.ink)
             _isr(outage, topic, lower, tint[topic["arm"]])
             last = number == len(topics) - 1
             upper.tick_params(labelbottom=False)
@@ -325,13 +331,12 @@ def _acks(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, style
             markeredgewidth=1.3, color=palette.refusal,
         )  # fmt: skip
         axes.annotate(
-            f"{len(refusals)} refusals of the probe", (np.mean(refusals), rate * 0.58), color=palette.refusal,
+            f"{len(refusals)} rejections of the probe", (np.mean(refusals), rate * 0.58), color=palette.refusal,
             fontsize=9.5, ha="center", va="bottom",
         )  # fmt: skip
     axes.set_ylim(0, top)
     axes.yaxis.set_major_locator(FixedLocator([0, rate]))
     axes.set_ylabel("acks/s")
-    axes.set_title(f"{topic['label']}: {topic['behaviour']}", fontweight="bold", color=palette.ink)
 
 
 def _bursts(seconds: Sequence[float], acked: Sequence[float], top: float) -> list[tuple[float, float, float]]:
