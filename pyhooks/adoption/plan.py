@@ -330,8 +330,10 @@ def _report(
         line = f"If {MIN_INSYNC_RACKS} were {context.goal.racks}, this leader would reject writes"
         state, text = "unknown", f"not all brokers were read: name their JMX ports with --jmx, or read {beans}"
         text += f" on each, or its log for lines '{line}'"
-    else:
+    elif requests:
         text = f"nothing would have been refused; {text}"
+    else:
+        text = "nothing was produced since the leaders lead, so nothing would have been refused; observe for longer"
     if state != "done" and context.accepted:
         state, text = "done", f"accepted with --accept-report: {text}"
     return AdoptionStep("report", state, does, why, text, commands=commands, findings=known + unread)

@@ -157,8 +157,9 @@ class Adoption:
 
     def _take(self, step: AdoptionStep, planned: PreflightFacts) -> AdoptionStep | None:
         """Make the changes of a step; return it with its new state if it stopped."""
-        topics = [topic.name for topic in self.context.goal.concerned(planned.cluster)]
         for change in step.changes:
+            # of hundreds of topics, only the one that is changed is read
+            topics = [change.topic] if isinstance(change, TopicSetting) else []
             reported = self.cluster.observe(topics)
             before = change.differences(reported)
             if not before:

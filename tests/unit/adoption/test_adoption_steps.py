@@ -243,6 +243,15 @@ def test_appends_that_would_have_been_refused_stop_at_the_report_unless_accepted
     assert cluster.racks == 2
 
 
+def test_a_report_without_any_produce_request_says_so() -> None:
+    cluster = SimulatedCluster(observed=2)
+    steps, _ = adoption(cluster, "report").plan()
+    assert (steps[2].state, steps[2].text.split(",")[0]) == ("done", "nothing was produced since the leaders lead")
+    cluster.counted[1] = ObservedRefusals({}, 0, {"orders": 7})
+    steps, _ = adoption(cluster, "report").plan()
+    assert steps[2].text.startswith("nothing would have been refused; 7 produce requests were counted")
+
+
 def test_refusals_of_other_topics_do_not_count() -> None:
     counted = dict.fromkeys(RACKS, ObservedRefusals({"other": 9}, 9))
     assert outcome(SimulatedCluster(counted=counted))[0] == 0
