@@ -247,7 +247,7 @@ JSON = [
     Reader("lab.json", lambda: json.dumps({"run_dir": "r", "source": {}}), attach_lab),
     Reader(
         "case.json",
-        lambda: json.dumps({"schema": 1, **asdict(ArmResult("t", "gate", "fail", 1.5, "r", "c", "4.3.1"))}),
+        lambda: json.dumps({"schema": 1, **asdict(ArmResult("t", "gate", "fail", 1.5, "r", "c", "4.0.0"))}),
         ArmResult.load,
     ),
     Reader("timings.json", lambda: '{"a": 1.5}', stages.durations),

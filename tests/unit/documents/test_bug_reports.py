@@ -8,7 +8,7 @@ import pytest
 
 from pyhooks.core import paths
 
-SERIES = paths.REPO / "patch" / "4.3.1"
+SERIES = paths.patch_folder(paths.DEFAULT_KAFKA)
 FIELDS = ("Symptom", "Cause", "Reproduction", "Patch")
 PAGE = (paths.REPO / "kip" / "found.md").read_text(encoding="utf-8")
 

@@ -8,7 +8,7 @@ from collections import Counter
 from pyhooks.core import paths
 from pyhooks.patchset import series
 
-PATCHES = series.load_all(paths.REPO / "patch" / "4.3.1")
+PATCHES = series.load_all(paths.patch_folder(paths.DEFAULT_KAFKA))
 PAGE = (paths.REPO / "kip" / "upstream.md").read_text(encoding="utf-8")
 PATCH = re.compile(r"`((?:fixes|gate|elr|observe)/\d{4})`")
 

@@ -161,7 +161,7 @@ def test_selections() -> None:
 def _tree(tmp_path: Path, checkout: Path, arm: Arm) -> Path:
     libs = tmp_path / "libs"
     libs.mkdir(exist_ok=True)
-    with zipfile.ZipFile(libs / "kafka-tools-4.3.1.jar", "w") as jar:
+    with zipfile.ZipFile(libs / "kafka-tools-4.0.0.jar", "w") as jar:
         for name in ("tools/AclCommand", "tools/AclCommand$Inner", "tools/JmxTool", "one/Missing", "two/Missing"):
             jar.writestr(f"org/apache/kafka/{name}.class", "")
     tree = tmp_path / f"nodes-{arm}"
@@ -296,7 +296,7 @@ def test_a_run_without_a_report_or_stopped_is_unknown(tmp_path: Path) -> None:
 
 
 def _result(case: Case, arm: Arm, verdict: Verdict, reason: str = "") -> ArmResult:
-    return ArmResult(case.id, arm, verdict, 60.0, reason, "c", "4.3.1")
+    return ArmResult(case.id, arm, verdict, 60.0, reason, "c", "4.0.0")
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ def test_the_topology_of_a_lab_has_the_nodes_of_the_case() -> None:
 
 def _environment(tmp_path: Path) -> Environment:
     kafka = Distribution(tmp_path / "dist")
-    manifest = {"kafka_version": "4.3.1", "patch_hash": "abc", "files": {}, "overlay": [], "patches": []}
+    manifest = {"kafka_version": "4.0.0", "patch_hash": "abc", "files": {}, "overlay": [], "patches": []}
     files.write_json(kafka.root / "manifest.json", manifest)
     trees = {arm: tmp_path / f"nodes-{arm}" for arm in nodes.ARMS}
     return Environment(Path(sys.executable), tmp_path, "c", kafka, tmp_path / "run", {}, trees)
@@ -363,8 +363,8 @@ def test_results_of_another_build_or_checkout_are_not_current(tmp_path: Path) ->
     environment = _environment(tmp_path)
     assert environment.is_current(_result(ONE, "stock", "pass"))
     assert not environment.is_current(_result(ONE, "overlay", "pass"))
-    assert environment.is_current(ArmResult(ONE.id, "overlay", "fail", 1.0, "x", "c", "4.3.1 with abc"))
-    assert not environment.is_current(ArmResult(ONE.id, "stock", "pass", 1.0, "", "d", "4.3.1"))
+    assert environment.is_current(ArmResult(ONE.id, "overlay", "fail", 1.0, "x", "c", "4.0.0 with abc"))
+    assert not environment.is_current(ArmResult(ONE.id, "stock", "pass", 1.0, "", "d", "4.0.0"))
     assert not environment.is_current(_result(ONE, "stock", "unknown"))
 
 
