@@ -458,6 +458,16 @@ def test_an_unreadable_topic_is_unknown() -> None:
     assert offline.exit_status == 2
 
 
+def test_a_restoration_that_is_due_counts_more_than_what_is_unknown() -> None:
+    scene = Scene()
+    scene.operator().lower([make_terms()], decline)
+    scene.cluster.isr, scene.topic.available = HEALED, False
+    scene.later(31)
+    report = make_report(scene.operator()._journal.read(), {TOPIC: scene.cluster.observed()}, scene.clock.at)
+    assert [one.status for one in report.lowerings] == ["due"]
+    assert (report.exit_status, report.needs_action, bool(report.unknown)) == (1, True, True)
+
+
 def test_dismissed_lowerings_are_closed() -> None:
     scene = Scene()
     scene.operator().lower([make_terms()], decline)
