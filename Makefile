@@ -46,6 +46,7 @@ help:
 	@echo "make jmh     what the gate costs: JMH, stock against overlay; jmh-full measures what that leaves undecided up to eight times as often"
 	@echo "make mutate  take one piece of the series out after another; a test of Kafka must fail each time"
 	@echo "make mutate-histories  plant violations in the histories of system tests below out; a checker must find each (seconds a history)"
+	@echo "make second-opinion    check these histories with Porcupine as well, which shares no code with the checkers (needs Go)"
 	@echo "make formal  the formal model in kip/formal: what holds, and the counter-examples without a piece of the patch (minutes)"
 	@echo "make runbook       every step of kip/operations.md, in a lab"
 	@echo "make monitoring    each alert fires and resolves in a lab with Prometheus; the cost of scrapes with 10,000 partitions"
@@ -185,6 +186,11 @@ system-load: build $(DUCKTAPE_VENV)/ready
 .PHONY: mutate-histories
 mutate-histories: $(VENV)/ready
 	@exec $(BIN)/rackgate system mutate
+
+# A second opinion on these histories, by Porcupine; needs Go.
+.PHONY: second-opinion
+second-opinion: $(VENV)/ready
+	@exec $(BIN)/rackgate system second-opinion
 
 # Set-up: a virtual environment for the project, one for ducktape with its own strict pins, both by hash.
 VENV_FILES := requirements/build.lock setup/system.sh

@@ -28,7 +28,7 @@ from pyhooks.lab import lab_processes, memory, topology
 from pyhooks.lab.cli import check_programs
 from pyhooks.lab.lab import in_lab
 from pyhooks.patchset.distribution import Distribution
-from pyhooks.verify import history_mutation
+from pyhooks.verify import history_mutation, second_opinion
 
 system_app = typer.Typer(name="system", no_args_is_help=True, help="System tests: outages of racks under ducktape.")
 
@@ -230,6 +230,49 @@ def mutate_command(
     else:
         _print_matrix(matrix, console)
     raise typer.Exit(0 if matrix.passed else 1)
+
+
+@system_app.command(
+    "second-opinion",
+    epilog="Examples: rackgate system second-opinion out/system-smoke · rackgate system second-opinion --json."
+    " Exit status: 0 model and checkers agree, 1 one accepts what the other refutes, or the model misses a violation, 2"
+    " Go or a history is missing.",
+)
+def second_opinion_command(
+    histories: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Histories, or folders with results of system tests (default: out).", metavar="[PATH]…"),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the victims of violations.")] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Check recorded histories with Porcupine, which shares no code with the checkers, and compare the results.
+
+    The model is an append-only log per partition. It must accept each history that the checkers accept, and refute
+    each violation that is planted in it. Needs Go.
+    """
+    found = history_mutation.find_histories(histories or [path for path in (paths.OUT,) if path.exists()])
+    if not found:
+        raise RackgateError("no history of a system test; 'make system-smoke' records some")
+    console = _console(stderr=as_json)
+    program = second_opinion.build()
+    opinions = second_opinion.compare(
+        found, program, seed=seed, progress=lambda line: console.print(line, markup=False)
+    )
+    missed = [one for one in opinions if not one.agrees or (one.violation and one.valid != "false")]
+    if as_json:
+        rows = [{**asdict(one), "agrees": one.agrees} for one in opinions]
+        typer.echo(json.dumps({"passed": not missed, "opinions": rows}, indent=1))
+    else:
+        for one in missed:
+            where = f"{one.violation} in {one.history}" if one.violation else one.history
+            console.print(f"{where}: the model returns {one.valid}, the checkers {one.checkers}", markup=False)
+        planted = sum(bool(one.violation) for one in opinions)
+        console.print(
+            f"{len(opinions) - planted} histories and {planted} planted violations: {len(missed)} disagreements",
+            markup=False,
+        )
+    raise typer.Exit(1 if missed else 0)
 
 
 def _print_matrix(matrix: history_mutation.MutationMatrix, console: Console) -> None:

@@ -171,10 +171,15 @@ def find_histories(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         if not path.exists():
             raise RackgateError(f"{path}: no such file or folder")
+        below = sorted(path.rglob(f"results/*/*/*/**/{FILE}"))
         # ducktape links its latest session
-        below = {one.resolve() for one in path.rglob(f"results/*/*/*/**/{FILE}")}
-        found += [path] if path.is_file() else sorted(below)
+        found += [path] if path.is_file() else [one for one in below if not _is_linked(one)]
     return found
+
+
+def _is_linked(path: Path) -> bool:
+    """Return whether a history is below the link to a session."""
+    return any(parent.parent.name == "results" and parent.is_symlink() for parent in path.parents)
 
 
 def history_name(path: Path) -> str:
