@@ -260,8 +260,8 @@ def _reassignments(
     """Return the current reassignments, or the reason why they are unknown; several clients try one after another.
 
     A client sends this request to the broker that the metadata names as controller. In KRaft that is a random broker
-    that is not fenced, and the client keeps to it even if it does not respond (Kafka 4.3's
-    KRaftMetadataCache.getRandomAliveBrokerId; with one of four brokers paused this happened in three of six runs).
+    that is not fenced, and the client keeps to it even if it does not respond
+    (KRaftMetadataCache.getRandomAliveBrokerId; with one of four brokers paused this happened in three of six runs).
     """
     end = time.monotonic() + timeout_s
     each_s = max(timeout_s / _CLIENTS_MAX, _CLIENT_LEAST_S)

@@ -7,7 +7,7 @@ that leads or replicates the topic reports the new values, or ``refused``.
 Fenced brokers are not awaited: before such a broker leads again it has applied the change, which precedes
 its election in the metadata log. Brokers are queried by id, because an Admin client otherwise queries the
 least busy one. A broker reports the values in its metadata and applies them to its logs in the same step a
-moment later (DynamicConfigPublisher in core/src/main/scala/kafka/server/metadata of Kafka 4.3). So even
+moment later (DynamicConfigPublisher in core/src/main/scala/kafka/server/metadata). So even
 after ``settled``, checkers allow a change time to take effect, see ``pyhooks.checkers.settling_times``.
 """
 

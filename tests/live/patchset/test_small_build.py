@@ -116,7 +116,7 @@ def make_fake(folder: Path) -> Fake:
     plugins = "".join(f'{name} = "{version}"\n' for name, version in real.plugins.items())
     fake.toml.parent.mkdir(parents=True)
     fake.toml.write_text(
-        f'[kafka]\nversion = "{VERSION}"\nscala = "{real.scala}"\n\n[plugins]\n{plugins}\n'
+        f'[kafka]\nversion = "{VERSION}"\nscala = "{real.scala}"\nmetadata_version = 1\n\n[plugins]\n{plugins}\n'
         f'[compile]\njavac = ["-g"]\nscalac = []\n\n[resolve]\n\n'
         f'[hooks]\nsources = "{folder / "helpers"}"\npackage = "h"\nrelease = 17\nagent = "h.deep.Agent"\n\n'
         + "\n".join([*tables, *artifacts])
