@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from pyhooks.core import paths
+from pyhooks.evidence.claims import load
 
 SERIES = paths.REPO / "patch" / paths.DEFAULT_KAFKA
 PROPOSAL = (paths.REPO / "kip" / "KIP-1290.md").read_text(encoding="utf-8")
@@ -39,3 +40,21 @@ def test_the_table_of_metrics_is_complete() -> None:
     named = set(re.findall(r'"([A-Z]\w*(?:Count|Rate|PerSec|RackIsr|ExceedsMetadata))"', ADDED))
     assert len(listed) == len(set(listed))
     assert set(listed) == named - STOCK_METRICS
+
+
+def headings(document: str) -> list[str]:
+    text = (paths.REPO / document).read_text(encoding="utf-8")
+    return re.findall(r"^##+ (.+)$", text, re.MULTILINE)
+
+
+def test_the_places_of_claims_exist() -> None:
+    deviations = re.findall(r"^\| (D\d+) \|", (paths.REPO / "kip" / "deviations.md").read_text(encoding="utf-8"), re.M)
+    sections = headings("kip/KIP-1290.md")
+    for claim in load().claims.values():
+        if claim.document == "revised":
+            for part in re.split("; |, (?=D)", claim.place):
+                assert part in deviations or any(part.startswith(section) for section in sections), claim.id
+        elif claim.document == "measured":
+            document, section, *_ = claim.place.split(", ")
+            folder = "" if "/" in document else "kip/"
+            assert section in headings(f"{folder}{document}"), claim.id
