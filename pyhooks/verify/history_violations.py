@@ -16,7 +16,8 @@ from typing import Any
 
 from pyhooks.checkers import rack_spread
 from pyhooks.checkers.cluster_view import HEALED, HELD, ClusterView
-from pyhooks.checkers.gauges import METER
+from pyhooks.checkers.expected_gauges import COUNTS, Truth
+from pyhooks.checkers.gauges import BEHIND_S, METER, QUICK_S
 from pyhooks.checkers.progress import SettledWindow, windows
 from pyhooks.checkers.record_view import COMMITTED, UNCOMMITTED, Attempt, PartitionName, Records
 from pyhooks.checkers.settling_times import LAG_NS, NS, SETTLE_S
@@ -30,6 +31,7 @@ from pyhooks.verify.stored_logs import DISK, Log, LogName, StoredRecord, edit_lo
 Plant = Callable[["StoredHistory", random.Random], "list[Event] | None"]
 NOT_ENOUGH_RACKS = f"{ERRORS}.NotEnoughRacksException"
 NOT_ENOUGH_REPLICAS = f"{ERRORS}.NotEnoughReplicasException"
+RACK_COUNTS = tuple(name for name in COUNTS.values() if "Rack" in name)
 SETTLE_NS = round(SETTLE_S * NS)
 # How far a change of the ISR is moved: longer than a change may take to take effect, so that attempts contradict it.
 MOVED_NS = 15 * NS
@@ -949,19 +951,23 @@ def miss_warning(history: StoredHistory, choice: random.Random) -> list[Event] |
 
 
 def change_gauge(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a broker report one more partition in too few racks than there are."""
+    """Let a broker report ten more partitions in too few racks than there are."""
+    truth = Truth(history.events)
     found = [
         (event, name)
         for event, metrics in ev.MetricsDetails.each(history.events)
-        if metrics.took_ms < 100
+        # polls that the checker judges
+        if metrics.took_ms < QUICK_S * 1000
+        and truth.from_ns is not None
+        and truth.from_ns + BEHIND_S * NS <= event.mono_ns <= truth.to_ns - NS
         for name, value in metrics.values.items()
-        if "Rack" in name and name.endswith("Value") and value is not None
+        if name in RACK_COUNTS and value is not None
     ]
     victim = draw(choice, found)
     if victim is None:
         return None
     event, name = victim
-    return _edit_one(history, event, values={**event.data["values"], name: event.data["values"][name] + 1})
+    return _edit_one(history, event, values={**event.data["values"], name: event.data["values"][name] + 10})
 
 
 def count_rejections(history: StoredHistory, choice: random.Random) -> list[Event] | None:

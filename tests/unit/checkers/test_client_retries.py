@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from planted_violations import planted
 from pyhooks.checkers.client_retries import check_client_retries, is_known
 from pyhooks.history.event_log import Event
 from written_histories import REFUSED, TIMEOUT, Simulated, changed, event, is_, outage, without
@@ -100,3 +101,8 @@ def test_missing_evidence_is_unknown(events: list[Event], reason: str) -> None:
     verdict = check_client_retries(events)
     assert verdict.valid == "unknown"
     assert any(reason in because for because in verdict.because), verdict.because
+
+
+def test_the_planted_violation_give_up_in_outage_is_found() -> None:
+    for events in planted("give-up-in-outage", retried_run()):
+        assert check_client_retries(events).valid == "false"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from planted_violations import planted
 from pyhooks.checkers.copied_records import check_copied
 from pyhooks.checkers.registry import CHECKERS
 from pyhooks.history.event_log import Event, Outcome
@@ -171,3 +172,8 @@ def test_missing_evidence_is_unknown(events: list[Event], expected: str) -> None
 def test_the_checker_applies_to_copies() -> None:
     assert CHECKERS["copied"].applies(event(1, "copier", "copy"))
     assert not CHECKERS["copied"].applies(event(1, "producer", "txn"))
+
+
+def test_the_planted_violation_copy_twice_is_found() -> None:
+    for events in planted("copy-twice", retried_copy().finish()):
+        assert check_copied(events).valid == "false"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from planted_violations import planted
 from pyhooks.checkers.default_producer import check_defaults
 from pyhooks.checkers.judgement import judge
 from pyhooks.history.event_log import Event, Outcome
@@ -89,3 +90,8 @@ def test_verdict_on_default_producers(events: Sequence[Event], valid: str, reaso
     assert (verdict.valid, reason in "; ".join(verdict.because)) == (valid, True), verdict
     applies = "defaults" in {judged.checker for judged in judge(events)[0]}
     assert applies is any(entry.data.get("defaults") for entry in events)
+
+
+def test_the_planted_violation_show_cause_to_default_is_found() -> None:
+    for events in planted("show-cause-to-default", outage(TIMED_OUT)):
+        assert check_defaults(events).valid == "false"

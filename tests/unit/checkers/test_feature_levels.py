@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from planted_violations import planted
 from pyhooks.checkers.feature_levels import CASES, check_levels
 from pyhooks.checkers.placement_reports import check_placement_reports
 from pyhooks.checkers.request_versions import check_versions
@@ -246,3 +247,18 @@ def test_reassignments_of_only_one_kind_are_unknown() -> None:
     unknown = check_placement_reports([*REASSIGNMENTS[1:], reported(5, [1, 0, 1])])
     assert unknown.valid == "unknown"
     assert any("topic t" in reason and "[1, 2]" in reason for reason in unknown.because)
+
+
+def test_the_planted_violation_change_level_is_found() -> None:
+    for events in planted("change-level", [entry for step in upgrade_and_downgrade().values() for entry in step]):
+        assert check_levels(events).valid == "false"
+
+
+def test_the_planted_violation_miss_warning_is_found() -> None:
+    for events in planted("miss-warning", [*REASSIGNMENTS, reported(5, [1, 0, 1], [1, 0, 1])]):
+        assert check_placement_reports(events).valid == "false"
+
+
+def test_the_planted_violation_change_version_is_found() -> None:
+    for events in planted("change-version", [used("stock", SAME), used("patched", SAME)]):
+        assert check_versions(events).valid == "false"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from planted_violations import planted
 from pyhooks.checkers.expected_gauges import Truth
 from pyhooks.checkers.gauges import BEHIND_S, CREATED_S, METER, QUICK_S, check_meter, check_metrics, figures
 from pyhooks.core.errors import RackgateError
@@ -380,3 +381,13 @@ def test_an_empty_dump_is_unknown_and_an_invalid_one_an_error(tmp_path: Any) -> 
     assert [entry.outcome for entry in history.events()] == ["unknown"]
     with pytest.raises(RackgateError, match="can't read a line"):
         list(metadata_records.parse_dump('| offset: 2 CreateTime: 2000 payload: {"type":}'))
+
+
+def test_the_planted_violation_count_rejections_is_found() -> None:
+    for events in planted("count-rejections", complete_history()):
+        assert check_meter(events).valid == "false"
+
+
+def test_the_planted_violation_change_gauge_is_found() -> None:
+    for events in planted("change-gauge", complete_history()):
+        assert check_metrics(events).valid == "false"

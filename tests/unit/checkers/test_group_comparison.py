@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from planted_violations import planted
 from pyhooks.checkers.group_comparison import SLOWER_S, check_group_comparison
 from pyhooks.checkers.groups import TOPIC
 from pyhooks.checkers.registry import CHECKERS
@@ -251,3 +252,8 @@ def test_without_observations_the_comparison_is_unknown() -> None:
 def test_the_checker_applies_to_pairs() -> None:
     assert CHECKERS["alike"].applies(event(1, "test", "alike", None, pairs=PAIRS))
     assert not CHECKERS["alike"].applies(event(1, "test", "phase", None))
+
+
+def test_the_planted_violation_slow_commits_is_found() -> None:
+    for events in planted("slow-commits", history(r2_blocked(), r1_unaffected())):
+        assert check_group_comparison(events).valid == "false"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from planted_violations import planted
 from pyhooks.checkers.cluster_view import ClusterView
 from pyhooks.checkers.judgement import judge
 from pyhooks.checkers.log_flood import REPEATS, check_flood, mask_numbers, shortages
@@ -274,3 +275,8 @@ def test_lines_from_before_the_outage_are_not_counted() -> None:
         logged.log(at_s, "[TransactionCoordinator id=1] begun", COORDINATOR)
     assert min(entry[0] for entry in logged.entries) < logged.from_ns - MS
     assert check_flood(logged.end().events()).valid == "true"
+
+
+def test_the_planted_violation_log_twice_is_found() -> None:
+    for events in planted("log-twice", LoggedOutage().end().events()):
+        assert check_flood(events).valid == "false"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from planted_violations import planted
 from pyhooks.checkers import transaction_recovery
 from pyhooks.checkers.registry import CHECKERS
 from pyhooks.checkers.transaction_recovery import check_transaction_recovery, longest_stall_s, reader_progress
@@ -114,3 +115,8 @@ def test_a_reader_at_the_end_of_the_log_does_not_stall() -> None:
 def test_the_checker_applies_to_followers() -> None:
     assert CHECKERS["unstuck"].applies(step(1, 1, 1))
     assert not CHECKERS["unstuck"].applies(txn(1, 2))
+
+
+def test_the_planted_violation_stick_reader_is_found() -> None:
+    for events in planted("stick-reader", [*fault(), *reader(end_s=62, last_s=200), *TXNS, step(180, 42, 42)]):
+        assert check_transaction_recovery(events).valid == "false"

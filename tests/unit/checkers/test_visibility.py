@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from planted_violations import planted
 from pyhooks.checkers.delivery import check_delivery
 from pyhooks.checkers.offsets import check_offsets
 from pyhooks.checkers.progress import check_progress
@@ -308,3 +309,8 @@ def test_a_reader_reads_once_more_after_it_is_stopped(monkeypatch: pytest.Monkey
     assert [entry.data["next"] for entry in history.events()] == [{"t-0": 4}]
     with pytest.raises(RackgateError, match="read u"):
         read_rounds(cast(Consumer, FakeConsumer()), ["u"], history, "v", stop)
+
+
+def test_the_planted_violation_show_hidden_is_found() -> None:
+    for events in planted("show-hidden", ObservedRun().history()):
+        assert check_visibility(events).valid == "false"
