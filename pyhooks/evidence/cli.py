@@ -15,7 +15,7 @@ from rich.table import Table
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.locks import hold_lock
-from pyhooks.evidence import artifacts, page, runs
+from pyhooks.evidence import artifacts, page, run_table, runs
 from pyhooks.evidence.artifacts import EvidenceResults
 from pyhooks.evidence.claims import COSTS, ClaimRun, Claims, load
 from pyhooks.patchset.stages import Stages
@@ -43,7 +43,7 @@ def evidence_command(
     fresh: Annotated[bool, typer.Option("--fresh", help="Also run again what has a current artifact.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="Show the current state; run and write nothing.")] = False,
     judge: Annotated[
-        bool, typer.Option("--judge", help="Run nothing; judge the artifacts and write claims.json and the page.")
+        bool, typer.Option("--judge", help="Run nothing; judge the artifacts, write claims.json, page and table.")
     ] = False,
     check: Annotated[
         bool,
@@ -58,8 +58,8 @@ def evidence_command(
 ) -> None:
     """Check the claims of KIP-1290 and its background documents: run the commands, judge the results, write a matrix.
 
-    Only runs without a current artifact are run. Artifacts are written to kip/evidence, to be committed; the page is
-    out/evidence/index.html.
+    Only runs without a current artifact are run. Artifacts are written to kip/evidence and the table of runs to
+    kip/results.md, to be committed; the page is out/evidence/index.html.
     """
     claims = load()
     selected = choose(claims, names or [])
@@ -94,6 +94,7 @@ def evidence_command(
         if not list_:
             artifacts.write_index(claims, results)
             page.write(claims, results, PAGE)
+            run_table.write(claims, results)
     # skip claims that also need a run that was not selected and has no current artifact
     available = {*selected_runs, *(results.hashes.keys() - results.stale.keys())}
     if costs or names:

@@ -1,4 +1,4 @@
-"""Table of the runs of ``claims.toml`` in ``kip/results.md``, written from the artifacts: ``make results``."""
+"""Table of the runs of ``claims.toml`` in ``kip/results.md``, written by ``rackgate evidence`` and ``make results``."""
 
 from __future__ import annotations
 
@@ -58,22 +58,22 @@ def _verdicts(run: ClaimRun, claims: Claims, results: EvidenceResults) -> str:
     return ", ".join([f"{len(users) - len(others)} of {len(users)} claims as expected", *others])
 
 
-def write(path: Path = RESULTS) -> None:
+def write(claims: Claims, results: EvidenceResults, path: Path = RESULTS) -> None:
     """Replace the table in the document.
 
     Raises:
-        RackgateError: an artifact is invalid, or the document lacks one of the two comments around the table.
+        RackgateError: the document can't be read or lacks one of the two comments around the table.
     """
     text = read_text(path, "it holds the results of the runs")
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise RackgateError(f"{path}: the comments around the table are missing")
-    claims = load()
-    lines = [COLUMNS, ("---",) * len(COLUMNS), *rows(claims, artifacts.read_results(claims))]
+    lines = [COLUMNS, ("---",) * len(COLUMNS), *rows(claims, results)]
     table = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
     write_text(path, f"{before}{begin}\n{table}\n{end}{after}")
 
 
 if __name__ == "__main__":
-    write()
+    every_claim = load()
+    write(every_claim, artifacts.read_results(every_claim))

@@ -22,7 +22,7 @@ from pyhooks.cli import app
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
-from pyhooks.evidence import artifacts, cli, page, runs
+from pyhooks.evidence import artifacts, cli, page, run_table, runs
 from pyhooks.evidence.claims import CONFIRMED, NOT_TESTABLE, REFUTED, Claims
 from pyhooks.evidence.rules import STALE
 from pyhooks.evidence.runs import FinishedCommand
@@ -320,6 +320,10 @@ def commands(root: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
     monkeypatch.setattr(artifacts, "write_index", lambda claims, results: real_index(claims, results, folder))
     monkeypatch.setattr(artifacts, "faults", lambda claims, results: real_faults(claims, results, folder))
     monkeypatch.setattr(page, "write", lambda claims, results, path: real_page(claims, results, path, folder))
+    table = root / "results.md"
+    table.write_text(run_table.BEGIN + run_table.END, encoding="utf-8")
+    real_table = run_table.write
+    monkeypatch.setattr(run_table, "write", lambda claims, results: real_table(claims, results, table))
     return commands
 
 
@@ -345,6 +349,7 @@ def test_the_command_executes_only_missing_runs(commands: Commands) -> None:
     assert checked.exit_code == 1
     assert "one: claims.toml expects confirmed, the artifact gives refuted" in checked.stdout
     assert (commands.root / "page" / "index.html").is_file()
+    assert "| [sum](evidence/sum.json) |" in (commands.root / "results.md").read_text(encoding="utf-8")
 
 
 def test_a_strict_check_requires_current_results(commands: Commands) -> None:

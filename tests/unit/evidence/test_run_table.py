@@ -33,17 +33,21 @@ def test_the_table_equals_the_evidence() -> None:
 def test_only_the_table_is_replaced(tmp_path: Path) -> None:
     document = tmp_path / "results.md"
     document.write_text(f"before\n{run_table.BEGIN}old\n{run_table.END}after\n", encoding="utf-8")
-    run_table.write(document)
+    claims = load()
+    results = artifacts.read_results(claims)
+    run_table.write(claims, results, document)
     text = document.read_text(encoding="utf-8")
     assert text.startswith(f"before\n{run_table.BEGIN}\n| run |")
     assert text.endswith(f"|\n\n{run_table.END}after\n")
-    run_table.write(document)
+    run_table.write(claims, results, document)
     assert document.read_text(encoding="utf-8") == text
 
 
 def test_a_document_without_the_comments_stays_unchanged(tmp_path: Path) -> None:
     document = tmp_path / "results.md"
     document.write_text(run_table.BEGIN, encoding="utf-8")
+    claims = load()
+    results = artifacts.read_results(claims)
     with pytest.raises(RackgateError, match="comments around the table are missing"):
-        run_table.write(document)
+        run_table.write(claims, results, document)
     assert document.read_text(encoding="utf-8") == run_table.BEGIN
