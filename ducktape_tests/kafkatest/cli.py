@@ -109,9 +109,10 @@ def kafkatest_command(
         except KeyboardInterrupt:
             console.print("interrupted; the same command continues", markup=False)
             raise
-        document = results.compare(chosen, suite, results.load_all(folder, chosen), arms)
-        document |= {"kafkatest": opened.version, "checkout": environment.fingerprint, "kafka": ours}
-        files.write_json(folder / "results.json", document)
+        finally:
+            document = results.compare(chosen, suite, results.load_all(folder, chosen), arms)
+            document |= {"kafkatest": opened.version, "checkout": environment.fingerprint, "kafka": ours}
+            files.write_json(folder / "results.json", document)
     if as_json:
         sys.stdout.write(json.dumps(document, indent=1) + "\n")
     else:
