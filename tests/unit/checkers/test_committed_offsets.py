@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from group_histories import OVERTAKEN, RETRIABLE, at, has, member
+from planted_violations import planted
 from pyhooks.checkers.group_commits import check_commits, coordinator_offsets
 from pyhooks.checkers.group_view import groups
 from pyhooks.checkers.groups import acknowledgements, check_groups
@@ -104,3 +105,11 @@ def test_verdict_on_committed_offsets(events: Sequence[Event], valid: str, reaso
 def test_offsets_are_judged_without_coordinator_reports() -> None:
     verdict = check_groups([*FIRST, commit("r1", 7, 7.5, 5)])
     assert verdict.valid == "false"
+
+
+def test_the_planted_violation_lose_commit_is_found() -> None:
+    events = sorted([*FIRST, coordinator_reports(40, d=20)], key=lambda entry: entry.mono_ns)
+    for lost in planted("lose-commit", events):
+        verdict = check_groups(lost)
+        assert verdict.valid == "false"
+        assert "g: d-0: the coordinator has 19 in the end, 20 was acknowledged" in verdict.because

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from planted_violations import planted
 from pyhooks.checkers.idle_topics import check_idle
 from pyhooks.checkers.registry import CHECKERS
 from pyhooks.history.event_log import Event
@@ -90,3 +91,8 @@ def test_verdict_on_waiting_records(events: Sequence[Event], valid: str, reason:
 
 def test_the_checker_applies_to_idle_topics() -> None:
     assert [entry.op for entry in r_lowered(22.0) if CHECKERS["idle"].applies(entry)] == ["idle"]
+
+
+def test_the_planted_violation_keep_hidden_is_found() -> None:
+    for events in planted("keep-hidden", r_lowered(22.0)):
+        assert check_idle(events).valid == "false"

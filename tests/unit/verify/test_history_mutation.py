@@ -131,6 +131,16 @@ def polled() -> list[Event]:
     return made.finish()
 
 
+def test_a_replica_that_stays_out_of_sync_is_found(tmp_path: Path) -> None:
+    made = outage()
+    made.rest(75)
+    made.send(3)
+    made.look()
+    matrix = run(tmp_path, made.finish(), [BY_NAME["stay-out-of-sync"]])
+    assert matrix.histories[0].verdicts["recovery"] == "true"
+    assert matrix.cells("stay-out-of-sync")["recovery"] == {"false": 3}
+
+
 @pytest.mark.parametrize(
     "name",
     ["read-ahead-of-commit", "read-ahead-of-watermark", "skip-in-polls", "repeat-poll", "go-back-in-polls"],
