@@ -21,7 +21,8 @@ from pyhooks.core import paths, process
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
 from pyhooks.verify.history_mutation import history_name
-from pyhooks.verify.history_violations import VIOLATIONS, StoredHistory
+from pyhooks.verify.history_violations import VIOLATIONS
+from pyhooks.verify.stored_history import StoredHistory
 
 SOURCE = Path(__file__).with_name("linearizability")
 WORK = paths.OUT / "linearizability"

@@ -6,7 +6,8 @@ import random
 from collections.abc import Iterator, Sequence
 
 from pyhooks.history.event_log import Event
-from pyhooks.verify.history_violations import VIOLATIONS, StoredHistory
+from pyhooks.verify.history_violations import VIOLATIONS
+from pyhooks.verify.stored_history import StoredHistory
 
 SEEDS = range(5)
 

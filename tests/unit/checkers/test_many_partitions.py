@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from planted_violations import planted
 from pyhooks.checkers.many_partitions import check_stops, figures
 from pyhooks.history.event_log import Event
 from pyhooks.kafka import bulk_topics
@@ -160,3 +161,8 @@ def test_topics_are_created_in_batches() -> None:
     ]
     assert [[topic.name for topic in piece] for piece in bulk_topics.pieces(topics, most=5)] == [["a", "b"], ["c"]]
     assert topics[0].placements == ((1, 2), (2, 1), (1, 2))
+
+
+def test_the_planted_violation_accept_probe_is_found() -> None:
+    for events in planted("accept-probe", history()):
+        assert check_stops(events).valid == "false"

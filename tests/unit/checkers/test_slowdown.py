@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from planted_violations import planted
 from pyhooks.checkers.slowdown import ARMS, PROBES_MIN, check_slowdown, figures
 from pyhooks.history.event_log import Event
 from pyhooks.history.record_format import key_of
@@ -172,3 +173,8 @@ def test_figures_cover_all_arms() -> None:
         "latency_ms": {},
         "ratios": "0 of 0 rounds are complete; required: all, and at least 6",
     }
+
+
+def test_the_planted_violation_slow_others_is_found() -> None:
+    for events in planted("slow-others", history()):
+        assert check_slowdown(events).valid == "false"
