@@ -78,7 +78,7 @@ VIOLATIONS: tuple[Violation, ...] = tuple(
         (cluster.stay_out_of_sync, "recovery", "a replica never returns to the ISR", ""),
         (cluster.report_other_racks, "progress promise", "a broker reports another R than was set", ""),
         (cluster.fail_fault_probe, "faults", "a probe contradicts that a fault held or was healed", ""),
-        (cluster.crash_node, "crashes", "a node is down that nobody ended", ""),
+        (cluster.crash_node, "crashes", "a node is down although the test did not end it", ""),
         (cluster.log_fault, "crashes", "a node logs a fatal error", ""),
         (cluster.log_twice, "flood", "a leader logs the beginning of a shortage twice", ""),
         (cluster.show_cause_to_default, "defaults", "a default producer reports the cause of a rejection", ""),
