@@ -51,7 +51,7 @@ def quoted_transactions() -> list[str]:
         f"{java['records']['unknown']} of its records have an unknown outcome",
         f"{java_short['transactions']['commit ok']} transactions committed, the outcome of one commit is unknown, "
         f"and so is that of {java_short['records']['unknown']} records",
-        f"no progress for {readers['aab']} s of the outage on a, a, b and, at a stretch, for {readers['abc']} s on",
+        f"no progress for {readers['aab']} s of the outage on a, a, b and for {readers['abc']} s on a, b, c",
     ]
 
 
