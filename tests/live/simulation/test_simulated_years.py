@@ -21,7 +21,7 @@ UNIT_S = {"min": 60.0, "h": 3600.0}
 def rows() -> list[tuple[str, ...]]:
     """Parse each row of the table: racks, M, R, rejected and lost."""
     text = (paths.REPO / "kip" / "model.md").read_text(encoding="utf-8")
-    return ROW.findall(text.partition("\n### What the defaults come to\n")[2].partition("\n### ")[0])
+    return ROW.findall(text.partition("\n### Results with the defaults\n")[2].partition("\n### ")[0])
 
 
 def as_told(stated: str, figure: dict[str, Any], unit: float) -> bool:
