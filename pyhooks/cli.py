@@ -149,8 +149,11 @@ def _root(
 
 @app.command("version")
 def version_command() -> None:
-    """Print the version."""
-    Console().print(f"kafka-rackgate {__version__}", highlight=False)
+    """Print the version, and the revision of the series with the version of Kafka that it is for."""
+    from pyhooks.patchset import series
+
+    kafka = paths.kafka_version()
+    Console().print(f"kafka-rackgate {__version__}, series {series.revision()} for Kafka {kafka}", highlight=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

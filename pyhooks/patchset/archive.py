@@ -29,7 +29,8 @@ _KAFKA_IN_IMAGES = "/opt/kafka"
 _TEMPLATES = {"INSTALL.md": "install.md.j2", "Dockerfile": "Dockerfile.j2", "strimzi.yaml": "strimzi.yaml.j2"}
 # Keys of the distribution's manifest about the overlay; the others are about jars that are not in the archive.
 _MANIFEST_KEYS = (
-    "kafka_version", "scala_version", "javac_version", "tree_commit", "patch_hash", "opt_ins", "patches", "overlay",
+    "kafka_version", "revision", "scala_version", "javac_version", "tree_commit", "patch_hash", "opt_ins", "patches",
+    "overlay",
 )  # fmt: skip
 
 
@@ -125,6 +126,7 @@ def _values(manifest: Mapping[str, Any], top: str) -> dict[str, Any]:
     folder = f"/opt/{top}"
     return {
         "version": manifest["kafka_version"],
+        "revision": manifest["revision"],
         "patches": len(manifest["patches"]),
         "opt_ins": manifest["opt_ins"],
         "jars": manifest["overlay"],

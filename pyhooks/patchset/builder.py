@@ -131,12 +131,18 @@ def _overlay(
     classes: tuple[dict[str, Path], dict[str, Path]], space: Workspace, folder: Path, patches: tuple[series.Patch, ...],
 ) -> list[overlay.OverlayJar]:  # fmt: skip
     folder.mkdir(parents=True)
-    manifest = (("Kafka-Version", plan.version), ("Rackgate-Series", series.series_hash(patches)))
+    manifest = (
+        ("Kafka-Version", plan.version),
+        ("Rackgate-Revision", series.revision()),
+        ("Rackgate-Series", series.series_hash(patches)),
+    )
     overlay_jars = []
     for module in affected:
         nests = overlay.changed_nests(module, *(read_jar(jars[module.name]) for jars in classes))
         resources = overlay.changed_resources(*(state.tree / module.path / "src/main/resources" for state in states))
         published = plan.find(module.artifact, "runtime")
+        if nests or resources:
+            resources |= overlay.version_properties(space.store.path(published), series.revision())
         jar = overlay.make_jar(
             module, nests, resources,
             published=space.store.path(published), coordinates=published.id, folder=folder, manifest=manifest,
@@ -154,6 +160,7 @@ def _manifest(
     return {
         "key": key,
         "kafka_version": plan.version,
+        "revision": series.revision(),
         "scala_version": plan.scala,
         "javac_version": maven.javac_version(),
         "tree_commit": patched.commit,

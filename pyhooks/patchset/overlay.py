@@ -8,6 +8,7 @@ synthetic members of a nest arbitrarily, so its classes must come from the same 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ _CLASS = ".class"
 MANIFEST = "META-INF/MANIFEST.MF"
 LICENSE = "META-INF/LICENSE"
 NOTICE = "META-INF/NOTICE"
+VERSION_PROPERTIES = "kafka/kafka-version.properties"
 # Longest line of a jar's manifest without the line end; a continuation line starts with a space.
 _LINE_BYTES = 70
 
@@ -104,6 +106,20 @@ def changed_resources(before: Path, after: Path) -> dict[str, bytes]:
 
     old = read(before)
     return {name: content for name, content in read(after).items() if old.get(name) != content}
+
+
+def version_properties(published: Path, revision: str) -> dict[str, bytes]:
+    """Return the properties of Kafka's version with the revision of the series in the commit id, if there are any.
+
+    Each broker and client logs them at its start, and the tools print them. The version itself stays as it is.
+    """
+    content = read_jar(published).get(VERSION_PROPERTIES)
+    if content is None:
+        return {}
+    text, count = re.subn(rb"(?m)^(commitId=\S+)", rb"\1-" + revision.encode(), content)
+    if count != 1:
+        raise RackgateError(f"{published}: {VERSION_PROPERTIES} has no commitId")
+    return {VERSION_PROPERTIES: text}
 
 
 def make_jar(

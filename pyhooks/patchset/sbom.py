@@ -53,7 +53,7 @@ def make_sbom(manifest: Mapping[str, Any]) -> bytes:
             },
             "properties": [
                 {"name": f"rackgate:{name}", "value": manifest[name]}
-                for name in ("kafka_version", "scala_version", "javac_version", "patch_hash", "tree_commit")
+                for name in ("kafka_version", "revision", "scala_version", "javac_version", "patch_hash", "tree_commit")
             ]
             + [{"name": "rackgate:opt_in", "value": name} for name in manifest["opt_ins"]],
         },

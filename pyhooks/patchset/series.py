@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.patchset.git import commit_of, git
 from pyhooks.patchset.source_tree import BASELINE
@@ -23,6 +24,8 @@ from pyhooks.patchset.source_tree import BASELINE
 # In order of application.
 PARTS = ("fixes", "gate", "elr", "observe")
 FIXES, TOP = PARTS[0], PARTS[-1]
+# Number of the series, the same on every version of Kafka.
+REVISION = paths.REPO / "patch" / "revision"
 _TAG = re.compile(r"^\[PATCH[^\]]*\] *")
 _NAME = re.compile(rf"({'|'.join(PARTS)})/(\d{{4}})-[^/\s]+\.patch")
 _TRAILER = re.compile(r"([A-Z][A-Za-z-]*):(?:[ \t]+(.*))?")
@@ -296,6 +299,18 @@ def load(folder: Path, selection: Selection = DEFAULT) -> tuple[Patch, ...]:
         RackgateError: a patch is missing or unreadable, or the selection is invalid.
     """
     return selection.choose(load_all(folder))
+
+
+def revision() -> str:
+    """Return the name of this revision of the series, such as ``rackgate-1``, the same on every version of Kafka.
+
+    Raises:
+        RackgateError: the file with the number is missing or has something else.
+    """
+    text = REVISION.read_text(encoding="utf-8").strip() if REVISION.is_file() else "missing"
+    if not re.fullmatch(r"[1-9]\d*", text):
+        raise RackgateError(f"{REVISION}: must be a number of at least 1, is {text:.40}")
+    return f"rackgate-{text}"
 
 
 def series_hash(patches: Sequence[Patch]) -> str:

@@ -182,8 +182,8 @@ def build_key(recipe: Recipe, patches: Sequence[series.Patch]) -> str:
 
 
 def overlay_key(recipe: Recipe, patches: Sequence[series.Patch]) -> str:
-    """Return a hash of all inputs of the overlay: recipe, pins, patches, notice, poms, build code and compiler."""
-    digest = hashlib.sha256(series.series_hash(patches).encode())
+    """Return a hash of all inputs of the overlay: recipe, pins, series, notice, poms, build code and compiler."""
+    digest = hashlib.sha256(f"{series.series_hash(patches)} {series.revision()}".encode())
     digest.update(recipe.path.read_bytes())
     digest.update(recipe.path.with_name(MAVEN_MANIFEST).read_bytes())
     digest.update(paths.NOTICE.read_bytes())

@@ -105,7 +105,7 @@ def build_command(
             "seconds": round(made.seconds, 2),
             **{
                 key: manifest[key]
-                for key in ("kafka_version", "patch_hash", "opt_ins", "patches", "overlay", "tree_commit")
+                for key in ("kafka_version", "revision", "patch_hash", "opt_ins", "patches", "overlay", "tree_commit")
             },
         }
         if packed:
@@ -116,7 +116,8 @@ def build_command(
     count = len(manifest["patches"])
     state = "built" if made.fresh else "up to date"
     names = f", opt-in fixes {', '.join(manifest['opt_ins'])}" if manifest["opt_ins"] else ""
-    print_line(f"Kafka {manifest['kafka_version']} with {count} patches{names}: {state} in {made.seconds:.1f} s")
+    title = f"Kafka {manifest['kafka_version']} with {manifest['revision']}, {count} patches"
+    print_line(f"{title}{names}: {state} in {made.seconds:.1f} s")
     print_line(f"  {made.distribution.root}")
     for jar in manifest["overlay"]:
         print_line(f"  overlay/{jar['jar']}: {len(jar['classes'])} classes, {len(jar['resources'])} other files")

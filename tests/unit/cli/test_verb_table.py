@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from pyhooks.cli import VERBS, app
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
-from pyhooks.patchset import recipe
+from pyhooks.patchset import recipe, series
 
 # slow imports that no command of a running lab needs
 SLOW_IMPORTS = ("matplotlib", "numpy", "pandas", "pyspark")
@@ -94,7 +94,8 @@ def test_help_imports_no_verb_package() -> None:
 def test_kafka_option_selects_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(paths.KAFKA_VARIABLE, paths.DEFAULT_KAFKA)
     for version in paths.patched_versions():
-        assert CliRunner().invoke(app, ["--kafka", version, "version"]).exit_code == 0
+        done = CliRunner().invoke(app, ["--kafka", version, "version"])
+        assert f"series {series.revision()} for Kafka {version}" in done.stdout
         assert paths.kafka_version() == version
         assert recipe.load().version == version
     with pytest.raises(RackgateError, match=r"no series for Kafka 0\.7: patch/ has .*"):

@@ -49,7 +49,8 @@ def make_distribution(
         overlay.append({**module_entry, "published": PUBLISHED})
     files = {str(p.relative_to(root)): sha256(p) for p in sorted(root.rglob("*")) if p.is_file()}
     manifest = {
-        "key": "k", "kafka_version": "9.9", "scala_version": "2.13", "javac_version": "17", "tree_commit": "c",
+        "key": "k", "kafka_version": "9.9", "revision": "rackgate-7", "scala_version": "2.13",
+        "javac_version": "17", "tree_commit": "c",
         "patch_hash": "h", "opt_ins": list(opt_ins), "overlay": overlay,
         "patches": [{"name": "gate/0001-a.patch", "subject": "A", "sha256": "1" * 64}],
         "files": files, "artifacts": {PUBLISHED: "2" * 64, SOURCES: "3" * 64, "g:unused:1": "4" * 64},

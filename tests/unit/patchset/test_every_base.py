@@ -7,9 +7,10 @@ import re
 import pytest
 
 from pyhooks.core import paths
-from pyhooks.patchset import recipe, series
+from pyhooks.patchset import porting, recipe, series, series_lint
 from pyhooks.patchset.series import Patch, file_diffs
 from pyhooks.placement.enforcement import PRODUCE_WITH_RACKS
+from pyhooks.verify import mutants, upstream_suite
 
 CODES = {"NOT_ENOUGH_RACKS": 137, "NOT_ENOUGH_RACKS_AFTER_APPEND": 138}
 
@@ -59,3 +60,44 @@ def test_the_folder_is_named_after_the_version(version: str) -> None:
     kafka = {artifact.version for artifact in plan.artifacts if artifact.group == "org.apache.kafka"}
     clients = {artifact.version for role in recipe.CLIENT_ROLES for artifact in plan.with_role(role)}
     assert kafka - clients == {version}
+
+
+@pytest.mark.parametrize("version", paths.patched_versions())
+def test_the_series_follows_the_rules(version: str) -> None:
+    assert series_lint.lint(paths.patch_folder(version)) == ()
+    assert series_lint.lint_patches(patches(version)) == ()
+
+
+@pytest.mark.parametrize("version", paths.patched_versions())
+def test_lists_of_mutants_and_upstream_tests(version: str) -> None:
+    folder = paths.patch_folder(version)
+    plan = recipe.load(folder / "kafka.toml")
+    default = paths.patch_folder(paths.DEFAULT_KAFKA)
+    names = {mutant.name for mutant in mutants.load(folder / "mutants.toml", plan)}
+    assert names == {mutant.name for mutant in mutants.load(default / "mutants.toml", recipe.load())}
+    assert upstream_suite.load(plan, folder / "upstream.toml")
+
+
+PORTED = [version for version in paths.patched_versions() if porting.ported_from(paths.patch_folder(version))]
+
+
+@pytest.mark.parametrize("version", PORTED)
+def test_each_patch_is_identical_changed_or_dropped(version: str) -> None:
+    """The comparison lists each patch that differs, with a reason; ``rackgate patch port --compare`` renews it."""
+    folder = paths.patch_folder(version)
+    old, new = patches(porting.ported_from(folder)), patches(version)
+    listed = {difference.patch: difference for difference in porting.read_differences(folder)}
+    states = porting.states(old, new)
+    assert {name: one.state for name, one in listed.items()} == {name: state for name, state in states.items() if state}
+    assert [name for name, one in listed.items() if len(one.reason) < 20] == []
+    assert {(patch.part, patch.subject) for patch in new} <= {(patch.part, patch.subject) for patch in old}
+    # git compares the context, too
+    ranges = (folder / porting.RANGE_DIFF).read_text(encoding="utf-8").splitlines()[1:]
+    marks = {name: mark for mark, name in (line.split(" ", 1) for line in ranges)}
+    assert marks.keys() == {patch.name for patch in (*old, *new)}
+    assert {name for name, mark in marks.items() if mark == "<"} == {
+        name for name, state in states.items() if state == porting.DROPPED
+    }
+    assert {name for name, state in states.items() if state == porting.CHANGED} <= {
+        name for name, mark in marks.items() if mark == "!"
+    }

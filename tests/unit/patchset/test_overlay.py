@@ -126,3 +126,15 @@ def test_changed_and_new_resources_are_found(tmp_path: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
     assert overlay.changed_resources(tmp_path / "a", tmp_path / "b") == {"d/y": b"2", "z": b"3"}
+
+
+def test_the_commit_id_names_the_revision(tmp_path: Path) -> None:
+    published = tmp_path / "m-1.jar"
+    write_jar(published, {overlay.VERSION_PROPERTIES: b"commitId=26b251a4\nversion=4.0.0"})
+    changed = overlay.version_properties(published, "rackgate-7")
+    assert changed == {overlay.VERSION_PROPERTIES: b"commitId=26b251a4-rackgate-7\nversion=4.0.0"}
+    write_jar(published, {"p/A.class": b""})
+    assert overlay.version_properties(published, "rackgate-7") == {}
+    write_jar(published, {overlay.VERSION_PROPERTIES: b"version=4.0.0"})
+    with pytest.raises(RackgateError, match="has no commitId"):
+        overlay.version_properties(published, "rackgate-7")

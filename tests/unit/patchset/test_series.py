@@ -404,3 +404,19 @@ def test_the_series_of_the_repository_is_valid() -> None:
 
 def test_the_patches_of_the_repository_are_valid() -> None:
     assert series_lint.lint_patches(series.load_all(paths.patch_folder())) == ()
+
+
+@pytest.mark.parametrize(("text", "name"), [("1\n", "rackgate-1"), ("12", "rackgate-12")])
+def test_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str) -> None:
+    monkeypatch.setattr(series, "REVISION", tmp_path / "revision")
+    (tmp_path / "revision").write_text(text)
+    assert series.revision() == name
+
+
+@pytest.mark.parametrize("text", ["", "0", "1.2", "rackgate-1", None])
+def test_revision_must_be_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
+    monkeypatch.setattr(series, "REVISION", tmp_path / "revision")
+    if text is not None:
+        (tmp_path / "revision").write_text(text)
+    with pytest.raises(RackgateError, match="must be a number of at least 1"):
+        series.revision()
