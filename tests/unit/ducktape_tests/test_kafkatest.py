@@ -265,6 +265,8 @@ def _write_report(folder: Path, arm: Arm, status: str, summary: str = "") -> Non
     files.write_json(
         folder / "results" / "1" / "report.json", {"results": [{"test_status": status, "summary": summary}]}
     )
+    (folder / "results" / "latest").unlink(missing_ok=True)
+    (folder / "results" / "latest").symlink_to(folder / "results" / "1")
     files.write_text(folder / "results" / "1" / "A" / "node" / "server-start-stdout-stderr.log", LOGS[arm])
 
 
