@@ -329,7 +329,7 @@ def _report(
         beans = "kafka.server:type=BrokerTopicMetrics,name=ObservedRackCheckFailuresPerSec"
         line = f"If {MIN_INSYNC_RACKS} were {context.goal.racks}, this leader would reject writes"
         state, text = "unknown", f"not all brokers were read: name their JMX ports with --jmx, or read {beans}"
-        text += f" on each, or its log for lines '{line}'"
+        text += f" on each, or its log for lines '{line}', and continue with --accept-report"
     elif requests:
         text = f"nothing would have been refused; {text}"
     else:

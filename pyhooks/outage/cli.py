@@ -115,8 +115,8 @@ def lower_command(
     what it waits for. Whatever ends it before, 'rackgate audit' and 'rackgate check --expect-racks' report the topics,
     and 'rackgate restore' restores them. A topic without a value of its own gets its value removed again.
 
-    Topics are lowered one after another. One that is lowered already, by anyone, is refused. The cluster's default is
-    not lowered by this command.
+    Topics are lowered one after another, each in some seconds. One that is lowered already, by anyone, is refused. The
+    cluster's default is not lowered by this command.
 
     Exit status: 0 lowered, and restored unless --no-wait; 1 refused, or another client changed the value; 2 not known
     whether it was changed, or the cluster could not be queried; 130 interrupted: topics stay lowered.

@@ -314,7 +314,10 @@ def _report_restart(
         else:
             console = report_console(WIDTH)
             with console.capture() as printed:
-                readiness_report.print_restart(console, brokers_text(brokers), findings)
+                subject = brokers_text(brokers)
+            if not observation.cluster.brokers.keys() >= set(brokers):
+                subject = subject.replace("broker", "node")  # some are controllers
+            readiness_report.print_restart(console, subject, findings)
             sys.stdout.write(printed.get())
     return readiness_status(findings)
 

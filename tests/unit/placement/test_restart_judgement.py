@@ -14,7 +14,8 @@ from rich.console import Console
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
 from pyhooks.placement import readiness_report
-from pyhooks.placement.check_cli import check_command, restarted_brokers
+from pyhooks.placement.check_cli import _report_restart, check_command, restarted_brokers
+from pyhooks.placement.cluster_query import ClusterObservation
 from pyhooks.placement.enforcement import LAG_OFFSETS, BrokerResponse, Enforcement
 from pyhooks.placement.gate_forecast import (
     Broker,
@@ -191,6 +192,15 @@ def test_brokers_are_chosen_by_id_and_rack() -> None:
     ):
         with pytest.raises(RackgateError, match=message):
             restarted_brokers(CLUSTER, ids, racks)
+
+
+@pytest.mark.parametrize(("nodes", "subject"), [((1,), "broker 1: "), ((1, 101), "nodes 1, 101: ")])
+def test_the_verdict_does_not_call_controllers_brokers(
+    nodes: tuple[int, ...], subject: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    observation = ClusterObservation(CLUSTER, Enforcement({}, {}))
+    _report_restart(observation, (), nodes, CommandWriter(), accept_unavoidable=False, as_json=False)
+    assert capsys.readouterr().out.splitlines()[-1].startswith(subject)
 
 
 def test_options_of_other_reports_are_errors() -> None:
