@@ -93,6 +93,7 @@ def go_back_in_polls(history: StoredHistory, choice: random.Random) -> list[Even
 def show_hidden(history: StoredHistory, choice: random.Random) -> list[Event] | None:
     """Let a reader read a record with acks=1 while the ISR is insufficient."""
     found = []
+    rounds = list(ev.VisibleDetails.each(history.events))
     for attempt in history.records.attempts:
         partition = attempt.partition_name
         if attempt.outcome != "ok" or attempt.offset is None or history.records.acks_all(attempt) or partition is None:
@@ -103,7 +104,7 @@ def show_hidden(history: StoredHistory, choice: random.Random) -> list[Event] | 
                 continue
             found += [
                 (event, str(partition), attempt.offset + 1)
-                for event, visible in ev.VisibleDetails.each(history.events)
+                for event, visible in rounds
                 if attempt.done_ns <= visible.asked_ns and event.mono_ns <= to_ns and str(partition) in visible.next
             ]
         if len(found) > 1000:

@@ -52,14 +52,11 @@ def _acked_at(event: Event, partition: PartitionName, offsets: Mapping[str | Non
 
 def rotate_record(history: StoredHistory, choice: random.Random) -> list[Event] | None:
     """Move an acknowledged record behind all later ones, everywhere."""
-    candidates = [
-        attempt
-        for attempt in history.acked
-        if any(
-            other.partition_name == attempt.partition_name and other.sent_ns > attempt.done_ns
-            for other in history.acked[-1:] + _last_of(history, attempt)
-        )
-    ]
+    last_sent_ns: dict[PartitionName | None, int] = {}
+    for attempt in history.acked:
+        partition = attempt.partition_name
+        last_sent_ns[partition] = max(attempt.sent_ns, last_sent_ns.get(partition, 0))
+    candidates = [attempt for attempt in history.acked if attempt.done_ns < last_sent_ns[attempt.partition_name]]
     # Without idempotence the order of a producer's records is not promised, so no other checker judges it.
     plain = [attempt for attempt in candidates if not _idempotent(history, attempt)]
     victim = draw(choice, plain or candidates)
@@ -68,12 +65,6 @@ def rotate_record(history: StoredHistory, choice: random.Random) -> list[Event] 
     log = history.finals[victim.partition_name]
     keys = [log[offset].key for offset in sorted(log)]
     return rearranged(history, victim.partition_name, [*(key for key in keys if key != victim.key), victim.key])
-
-
-def _last_of(history: StoredHistory, attempt: Attempt) -> list[Attempt]:
-    """Return the acknowledged record of an attempt's partition that was sent last."""
-    mine = [other for other in history.acked if other.partition_name == attempt.partition_name]
-    return [max(mine, key=lambda other: other.sent_ns)]
 
 
 def _idempotent(history: StoredHistory, attempt: Attempt) -> bool:
