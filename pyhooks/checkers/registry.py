@@ -36,6 +36,7 @@ from pyhooks.checkers import (
     realtime_order,
     recovery,
     refusals,
+    replica_reads,
     request_versions,
     slowdown,
     transaction_recovery,
@@ -151,6 +152,11 @@ OF_TESTS: Mapping[str, Checker] = {
             events.FetchDetails,
             events.ArrivalsDetails,
         ),
+    ),
+    "replicas": Checker(
+        replica_reads.check_replica_reads,
+        "no replica shows records beyond the high watermark",
+        _kind(events.ReplicaReadDetails),
     ),
     "idle": Checker(
         idle_topics.check_idle,

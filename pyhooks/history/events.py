@@ -275,6 +275,22 @@ class VisibleDetails(Details, op="visible"):
     errors: Omittable[Mapping[str, str]] = None
 
 
+class ReplicaReadDetails(Details, op="replica-read"):
+    """One round of reads from one replica, whether it leads or follows (KIP-392).
+
+    The outcome is ``ok`` if the broker returned all its partitions without an error.
+    """
+
+    run: str = ""
+    broker: int
+    asked_ns: int
+    # partition to the offset after the last record that this replica has returned so far; without those with an error
+    next: Mapping[str, int]
+    high: Mapping[str, int]  # partition to the high watermark in the replica's response
+    # partition, or ``""`` for all of them, to the error
+    errors: Omittable[Mapping[str, str]] = None
+
+
 # -- contents of logs --------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pyhooks.history.event_log import Event
 from pyhooks.verify import cluster_violations as cluster
 from pyhooks.verify import consumer_violations as consumers
+from pyhooks.verify import feature_violations as features
 from pyhooks.verify import record_violations as records
 from pyhooks.verify.stored_history import StoredHistory
 
@@ -94,5 +95,6 @@ VIOLATIONS: tuple[Violation, ...] = tuple(
         (cluster.accept_probe, "stops", "patched Kafka accepts a probe in an outage of many partitions", ""),
         (cluster.keep_hidden, "idle", "waiting records of an idle topic stay hidden after R was lowered", ""),
         (cluster.stick_reader, "unstuck", "a reader of committed records stays where it was at the heal", ""),
+        (features.show_at_replica, "replicas", "a replica shows a record beyond the leader's high watermark", "precommitted-read"),
     )
 )  # fmt: skip

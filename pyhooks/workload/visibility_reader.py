@@ -100,10 +100,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "visibility_reader", "Repeatedly read topics up to their readable ends and write these offsets."
     )
     parser.add_argument("--run", help="the reader's name in the history (default: random)")
+    parser.add_argument("--client-rack", default="", help="rack whose replicas it prefers (default: leaders only)")
 
     def work(options: Namespace, ended: program.StopEvent) -> None:
         run = options.run or f"{PROCESS}-{uuid.uuid4().hex[:8]}"
-        with open_consumer(options.bootstrap, group_id="rackgate-viewer", auto_offset_reset="earliest") as consumer:
+        settings = {"group_id": "rackgate-viewer", "auto_offset_reset": "earliest"}
+        settings |= {"client_rack": options.client_rack} if options.client_rack else {}
+        with open_consumer(options.bootstrap, **settings) as consumer:
             read_rounds(consumer, options.topics.split(","), History(options.history), run, ended)
 
     return program.run(parser, work, arguments)

@@ -1,0 +1,31 @@
+"""Violations of what features of Kafka show, keep and process: replicas that are read, share groups and others."""
+
+from __future__ import annotations
+
+import random
+
+from pyhooks.history import events as ev
+from pyhooks.history.event_log import Event
+from pyhooks.verify.stored_history import StoredHistory, draw, edit_one
+
+
+def show_at_replica(history: StoredHistory, choice: random.Random) -> list[Event] | None:
+    """Let a replica show one record more than its leader has committed by a later query."""
+    found = [
+        (event, name, high)
+        for event, read in ev.ReplicaReadDetails.each(history.events)
+        for name in read.next
+        if (high := _later_watermark(history, name, event.mono_ns)) is not None
+    ]
+    victim = draw(choice, found)
+    if victim is None:
+        return None
+    event, name, high = victim
+    return edit_one(history, event, next={**event.data["next"], name: high + 1})
+
+
+def _later_watermark(history: StoredHistory, partition: str, at_ns: int) -> int | None:
+    """Return the first high watermark of a partition that its leader was asked for after a moment."""
+    later = ((one.asked_ns, one.high.get(partition)) for _, one in ev.VisibleDetails.each(history.events))
+    return min(((asked_ns, high) for asked_ns, high in later if asked_ns >= at_ns and high is not None),
+               default=(0, None))[1]  # fmt: skip
