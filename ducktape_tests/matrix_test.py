@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ducktape_tests import matrix
@@ -27,6 +27,10 @@ class _Matrix(RackScenario):
 
     SECONDS = 1500.0
 
+    def outages(self) -> Sequence[MatrixOutage]:
+        """Return the outages to run."""
+        return [run for run in matrix.listed() if run.topology == self.TOPOLOGY]
+
     def test_matrix(self) -> None:
         """Attempts have the results that M, R and the placement require of the remaining replicas.
 
@@ -42,7 +46,7 @@ class _Matrix(RackScenario):
         loads = [LoadSpec(names, rate_per_s=RATE_PER_S, options=FAST_METADATA) for names in groups]
         with self.under_load(specs, loads):
             self.phases_by_isr("before", full_isrs)
-            for run in [run for run in matrix.listed() if run.topology == self.TOPOLOGY]:
+            for run in self.outages():
                 if not self.supports(run.fault, f"{run.fault} rack of the {run.target}"):
                     continue
                 since = time.monotonic()
@@ -138,3 +142,16 @@ class Stretch2Test(_Matrix):
     """
 
     TOPOLOGY = "stretch2"
+
+
+class CombinedTest(_Matrix):
+    """Five brokers in racks a, a, b, b, c, of which one in each rack is a controller, too, in the same process.
+
+    An outage of the rack of the active controller takes a leader's log and the metadata quorum's leader at once.
+    """
+
+    TOPOLOGY = "az3-combined"
+
+    def outages(self) -> Sequence[MatrixOutage]:
+        """Return outages of the rack of the active controller: killed, cut off and destroyed."""
+        return [MatrixOutage(self.TOPOLOGY, fault, CONTROLLER) for fault in ("kill", "cut", "wipe")]

@@ -76,7 +76,9 @@ class RackKafka(Hosts, Service):
         # Brokers start after the controllers; pyhooks.lab.init_process explains why.
         wait_for(self._controller_is_active, goal="an active controller", timeout_s=BOOT_TIMEOUT_S, interval_s=0.3)
         for node in self.topology.brokers:
-            self.launch(node, self.format_command(node))
+            # a combined node runs already
+            if not node.is_controller:
+                self.launch(node, self.format_command(node))
         self.wait_unfenced(self.topology.brokers)
 
     def start_node(self, node: Any, **_: Any) -> None:

@@ -95,6 +95,6 @@ VIOLATIONS: tuple[Violation, ...] = tuple(
         (cluster.accept_probe, "stops", "patched Kafka accepts a probe in an outage of many partitions", ""),
         (cluster.keep_hidden, "idle", "waiting records of an idle topic stay hidden after R was lowered", ""),
         (cluster.stick_reader, "unstuck", "a reader of committed records stays where it was at the heal", ""),
-        (features.show_at_replica, "replicas", "a replica shows a record beyond the leader's high watermark", "precommitted-read"),
+        (features.show_at_replica, "replicas", "a replica shows more than is committed", "precommitted-read"),
     )
 )  # fmt: skip
