@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from ducktape_tests.kafkatest.nodes import ARMS
+from ducktape_tests.kafkatest.results import short
 from pyhooks.core import paths
 
 EVIDENCE = paths.REPO / "kip" / "evidence"
@@ -301,3 +303,12 @@ def test_the_instruments_of_the_healthy_cell_equal_the_result() -> None:
     for arm in "BF":
         ratio = ratios[arm]
         assert f"over A {ratio['point']:.3f}, {ratio['low']:.3f} to {ratio['high']:.3f}" in document("bench/README.md")
+
+
+def test_the_verdicts_of_kafkas_system_tests_equal_the_result() -> None:
+    stored = json.loads((EVIDENCE / "kafkatest.json").read_text(encoding="utf-8"))
+    assert stored["cases"]
+    for row in stored["cases"]:
+        predicted = row["predicted"]["gate"] if row["predicted"] else "none"
+        line = " | ".join([short(row["case"]), *(row[arm] for arm in ARMS), predicted])
+        assert f"| {line} |" in document("kip/measured.md")
