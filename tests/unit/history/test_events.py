@@ -24,6 +24,14 @@ from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS
 
 ROOT = Path(__file__).parents[3]
 SOURCES = ("pyhooks", "bench", "ducktape_tests")
+# Programs that plant violations in recorded histories edit the stored form itself.
+EDITORS = {
+    ROOT / "pyhooks" / "verify" / f"{name}.py"
+    for name in (
+        *("cluster_violations", "consumer_violations", "feature_violations", "record_violations"),
+        *("stored_history", "stored_logs"),
+    )
+}
 STORED = sorted((ROOT / "tests" / "support" / "lab_histories").glob("*.jsonl"))
 
 
@@ -49,7 +57,7 @@ def test_stored_details_are_read_only_by_the_history_package() -> None:
         f"{path.relative_to(ROOT)}:{number}"
         for folder in SOURCES
         for path in sorted((ROOT / folder).rglob("*.py"))
-        if "history" not in path.relative_to(ROOT).parts[1:2]
+        if "history" not in path.relative_to(ROOT).parts[1:2] and path not in EDITORS
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if re.search(r"\.data(\[|\.get\()|\bnote\([^)]*\*\*|\.data\.items\(", line)
     ]
