@@ -239,7 +239,7 @@ def test_the_verdict_names_the_defects_found(result: dict[str, Any]) -> None:
     assert result["exit_status"] == 0
     lines = verdicts.lines(result["verdicts"])
     assert len(lines) == 4 + 2 + 1
-    refused = next(line for line in lines if "WAS REFUSED" in line)
+    refused = next(line for line in lines if "WAS REJECTED" in line)
     assert "rf3-m2r2" in refused
     assert "NotEnoughRacksException" in refused
     assert any("SLOWER" in line and "p50" in line for line in lines)

@@ -108,14 +108,6 @@ def gauge(name: str, *values: int) -> dict[str, tuple[str, str, str]]:
 
 
 CASES = (
-    Case("KafkaUnderMinRackIsr", gauge(f"{MANAGER}_underminrackisrpartitioncount", 0, 3), 30, "3"),
-    # two partitions refuse and one comes down to the minimum: its metric falls
-    Case(
-        "KafkaAtMinRackIsr",
-        gauge(f"{MANAGER}_atminrackisrpartitioncount", 2, 1) | gauge(f"{MANAGER}_underminrackisrpartitioncount", 0, 2),
-        300,
-        "3",
-    ),
     Case(
         "KafkaRackCheckFailures",
         {
@@ -123,6 +115,26 @@ CASES = (
             **gauge(f"{MANAGER}_underminrackisrpartitioncount", 0, 1),
         },
         value="20",
+    ),
+    Case("KafkaFencedBrokers", gauge(f"{CONTROLLER}_fencedbrokercount", 0, 2), value="2"),
+    Case(
+        "KafkaRackUnavailable",
+        gauge(UP, 1, 0) | gauge(f"{CONTROLLER}_fencedbrokercount", 0, 1),
+        labels={"rack": "b"},
+    ),
+    Case("KafkaUnderMinRackIsr", gauge(f"{MANAGER}_underminrackisrpartitioncount", 0, 3), 30, "3"),
+    Case(
+        "KafkaNotScraped",
+        gauge(UP, 1, 0),
+        300,
+        labels={"job": "kafka", "role": "broker", "rack": "b", "instance": "3"},
+    ),
+    # two partitions refuse and one comes down to the minimum: its metric falls
+    Case(
+        "KafkaAtMinRackIsr",
+        gauge(f"{MANAGER}_atminrackisrpartitioncount", 2, 1) | gauge(f"{MANAGER}_underminrackisrpartitioncount", 0, 2),
+        300,
+        "3",
     ),
     Case("KafkaUnderMinIsr", gauge(f"{MANAGER}_underminisrpartitioncount", 0, 1)),
     Case("KafkaOfflinePartitions", gauge(f"{CONTROLLER}_offlinepartitionscount", 0, 1)),
@@ -134,18 +146,6 @@ CASES = (
         "KafkaMinInSyncRacksExceedsMetadata",
         gauge('kafka_server_kafkaserver_mininsyncracksexceedsmetadata{instance="3"}', 0, 1),
         labels={"instance": "3"},
-    ),
-    Case("KafkaFencedBrokers", gauge(f"{CONTROLLER}_fencedbrokercount", 0, 2), value="2"),
-    Case(
-        "KafkaRackUnavailable",
-        gauge(UP, 1, 0) | gauge(f"{CONTROLLER}_fencedbrokercount", 0, 1),
-        labels={"rack": "b"},
-    ),
-    Case(
-        "KafkaNotScraped",
-        gauge(UP, 1, 0),
-        300,
-        labels={"job": "kafka", "role": "broker", "rack": "b", "instance": "3"},
     ),
     Case(
         "KafkaRackMetricsMissing",
