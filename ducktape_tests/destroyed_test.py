@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, ClassVar
 
 from ducktape_tests import feature_level
-from ducktape_tests.destruction_plan import DestructionRound, behind_seed, draw, gapless_s, seeds
+from ducktape_tests.destruction_plan import DestructionRound, behind_seed, draw, seeds
 from ducktape_tests.scenario import (
     AAB,
     CRASHES,
     FAST_METADATA,
+    IN_SYNC_S,
     NEEDS,
     NOT_ENOUGH_RACKS,
     SPREAD,
-    STEADY_S,
     LoadSpec,
     RackScenario,
     require_true,
@@ -30,7 +28,7 @@ from pyhooks.checkers.record_view import Records
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
-from pyhooks.history.events import ElectionDetails, FaultDetails, ProduceDetails, RoundDetails
+from pyhooks.history.events import ElectionDetails, FaultDetails, RoundDetails
 from pyhooks.kafka import gate, topics
 from pyhooks.kafka.cluster_metadata import Metadata, MetadataClient
 from pyhooks.kafka.topics import TopicSpec
@@ -39,7 +37,6 @@ from pyhooks.workload.requirement_changes import change_topic
 ROUNDS = 3
 # of each producer
 RATE_PER_S = 40.0
-IN_SYNC_S = 120.0
 QUERY_S = 5.0
 # Of a producer with acks=1 that continues while too few racks are in sync, so that other racks lack its records.
 LAGGING_PER_S, LAGGING_BYTES = 10.0, 16384
@@ -54,49 +51,12 @@ PATIENT_MS = 60_000
 class _DestroyedRackScenario(RackScenario):
     """Common parts of the tests on destroyed racks."""
 
-    def wait_in_sync(self, specs: Sequence[TopicSpec]) -> None:
-        """Wait until all replicas are in sync, and elect the preferred leaders."""
-        wanted = {topic.name: set(topic.replicas) for topic in specs}
-
-        def in_sync() -> bool:
-            now = topics.try_states(self.kafka.admin, list(wanted))
-            return all(set(now[name].isr) == wanted[name] for name in now) and now.keys() == wanted.keys()
-
-        wait_for(in_sync, goal=f"all replicas of {', '.join(wanted)} in sync", timeout_s=IN_SYNC_S, interval_s=0.5)
-        self.elect_preferred(specs)
-
-    def elect_preferred(self, specs: Sequence[TopicSpec]) -> None:
-        """Elect the preferred leaders, and wait until they lead with all replicas in sync."""
-        topics.elect_preferred(self.kafka.admin)
-        topics.wait_settled(self.kafka.admin, specs)
-
     def elect_unclean(self, specs: Sequence[TopicSpec]) -> None:
         """Require that the topics have no leader although all replicas have returned, and elect one of the replicas."""
         for topic in specs:
             assert not topics.settle_leader(self.kafka.admin, topic, IN_SYNC_S), f"{topic.name} has a leader"
         elected = topics.elect_unclean(self.kafka.admin, [topic.name for topic in specs])
         self.history.add(ElectionDetails(leaders=elected))
-
-    def wait_recovered(self, specs: Sequence[TopicSpec]) -> None:
-        """Wait until all replicas are in sync and each producer has then had acknowledgements for 5 s without a gap.
-
-        If the next fault came earlier, checkers could not judge the recovery from the previous one.
-        """
-        self.wait_in_sync(specs)
-        since_ns = time.monotonic_ns()
-        acks: defaultdict[str, list[int]] = defaultdict(list)
-
-        def acknowledging() -> bool:
-            for producer in self.producers:
-                acks[producer.run_id] += [
-                    event.mono_ns
-                    for event, produced in ProduceDetails.each(producer.fetch())
-                    if event.outcome == "ok" and (produced.sent_ns or 0) > since_ns
-                ]
-            return all(gapless_s(acks[producer.run_id]) >= STEADY_S for producer in self.producers)
-
-        goal = f"acknowledgements to each producer for {STEADY_S:g} s without a gap, after a heal"
-        wait_for(acknowledging, goal=goal, timeout_s=STEADY_S + self.RESULT_TIMEOUT_S, interval_s=0.5)
 
     def count_losses(self, **figures: Any) -> dict[str, Losses]:
         """Record the numbers of acknowledged and lost records as figures, and return the losses by topic."""

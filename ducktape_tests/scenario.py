@@ -9,6 +9,7 @@ import json
 import random
 import shlex
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -19,6 +20,7 @@ from confluent_kafka import KafkaException
 from ducktape.tests.test import Test
 from ducktape.tests.test_context import TestContext
 
+from ducktape_tests.destruction_plan import gapless_s
 from ducktape_tests.matrix import expected
 from ducktape_tests.results import LEFT_OUT, VERDICTS
 from ducktape_tests.services.clients import Clients, Program, wait_events
@@ -69,6 +71,7 @@ STEADY_S = 5.0
 START_S = 90.0
 # Longer than a checker allows: it must also judge recoveries that are late, not only those that never happen.
 SETTLED_S = 2 * ISR_S
+IN_SYNC_S = 120.0
 # Longer than outages here, so that no record times out during one.
 PATIENT_MS = 120_000
 # Internal topics. Coordinators keep the number of partitions that they read at startup; tests create them with one.
@@ -401,6 +404,43 @@ class RackScenario(Test):
         self.kafka.start_kafka(node)
         for topic in self.specs:
             self.wait_isr(topic.replicas, topic.name)
+
+    def wait_in_sync(self, specs: Sequence[TopicSpec]) -> None:
+        """Wait until all replicas are in sync, and elect the preferred leaders."""
+        wanted = {topic.name: set(topic.replicas) for topic in specs}
+
+        def in_sync() -> bool:
+            now = topics.try_states(self.kafka.admin, list(wanted))
+            return all(set(now[name].isr) == wanted[name] for name in now) and now.keys() == wanted.keys()
+
+        wait_for(in_sync, goal=f"all replicas of {', '.join(wanted)} in sync", timeout_s=IN_SYNC_S, interval_s=0.5)
+        self.elect_preferred(specs)
+
+    def elect_preferred(self, specs: Sequence[TopicSpec]) -> None:
+        """Elect the preferred leaders, and wait until they lead with all replicas in sync."""
+        topics.elect_preferred(self.kafka.admin)
+        topics.wait_settled(self.kafka.admin, specs)
+
+    def wait_recovered(self, specs: Sequence[TopicSpec]) -> None:
+        """Wait until all replicas are in sync and each producer has then had acknowledgements for 5 s without a gap.
+
+        If the next fault came earlier, checkers could not judge the recovery from the previous one.
+        """
+        self.wait_in_sync(specs)
+        since_ns = time.monotonic_ns()
+        acks: defaultdict[str, list[int]] = defaultdict(list)
+
+        def acknowledging() -> bool:
+            for producer in self.producers:
+                acks[producer.run_id] += [
+                    event.mono_ns
+                    for event, produced in ProduceDetails.each(producer.fetch())
+                    if event.outcome == "ok" and (produced.sent_ns or 0) > since_ns
+                ]
+            return all(gapless_s(acks[producer.run_id]) >= STEADY_S for producer in self.producers)
+
+        goal = f"acknowledgements to each producer for {STEADY_S:g} s without a gap, after a heal"
+        wait_for(acknowledging, goal=goal, timeout_s=STEADY_S + self.RESULT_TIMEOUT_S, interval_s=0.5)
 
     # -- faults -------------------------------------------------------------------------------------------------------
 
