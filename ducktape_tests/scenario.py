@@ -221,13 +221,8 @@ class RackScenario(Test):
             loads: producers that run all the time; see ``producing`` for others.
             also: further topics to observe, for instance Kafka's internal ones.
         """
-        new = [topic for topic in specs if topic not in self.specs]
-        if new:
-            topics.create(self.kafka.admin, new)
-        for topic in new:
-            self.kafka.wait_log(topic.name, topic.replicas)
-            note_created(self.history, topic.name, self._requirement(topic))
-        self.specs += new
+        if new := [topic for topic in specs if topic not in self.specs]:
+            self.create_topics(new)
         previous, self.extra_topics = (self.observer, self.extra_topics), tuple(also)
         names = ",".join([*(topic.name for topic in specs), *also])
         racks = ",".join(f"{broker}={rack}" for broker, rack in self.racks.items())
@@ -238,6 +233,14 @@ class RackScenario(Test):
                 yield
                 topics.wait_settled(self.kafka.admin, specs, SETTLED_S)
         self.observer, self.extra_topics = previous
+
+    def create_topics(self, specs: Sequence[TopicSpec]) -> None:
+        """Create topics of the test, wait until their replicas have logs, and record what they require."""
+        topics.create(self.kafka.admin, specs)
+        for topic in specs:
+            self.kafka.wait_log(topic.name, topic.replicas)
+            note_created(self.history, topic.name, self._requirement(topic))
+        self.specs += specs
 
     def _requirement(self, topic: TopicSpec) -> Requirement:
         """Return what a new topic must require; brokers are not queried, because they are under test."""
