@@ -56,9 +56,11 @@ class Scenario:
         self._ended = threading.Event()
 
     def record(self) -> None:
-        """Record each change of the firing alerts until ``stop``."""
+        """Record each change of the firing alerts until ``stop``, and once more after it."""
         before: set[str] = set()
-        while not self._ended.wait(0.5):
+        ended = False
+        while not ended:
+            ended = self._ended.wait(0.5)
             now = self.server.firing()
             at_s = time.time()
             self.changes += [{"alert": name, "fires": True, "at_s": at_s} for name in sorted(now - before)]
