@@ -27,7 +27,14 @@ from pyhooks.placement.gate_forecast import (
     rack_name,
     reaches,
 )
-from pyhooks.placement.readiness import READY, CommandWriter, ReadinessFinding, obstacles_first, readiness_status
+from pyhooks.placement.readiness import (
+    READY,
+    CommandWriter,
+    ReadinessFinding,
+    ReadinessSeverity,
+    obstacles_first,
+    readiness_status,
+)
 
 # Level that eligible.leader.replicas.version 1 depends on: 4.0-IV1.
 ELR_METADATA_VERSION = 23
@@ -482,27 +489,38 @@ def _racks_of_brokers(
         remedy = _restart_each("set the same broker.rack in the properties", concerned, commands)
         yield ReadinessFinding("similar-racks", "obstacle", brokers_text(concerned), text, remedy)
     if len(racks) < goal.racks:
-        text = f"{len(racks)} racks are known, {MIN_INSYNC_RACKS}={goal.racks} needs as many"
-        remedy = "# add brokers in other racks"
-        yield ReadinessFinding("fewer-racks-than-required", "obstacle", "cluster", text, remedy)
+        known = facts.cluster.racks
+        strangers = {broker for topic in goal.concerned(facts.cluster) for broker in _unknown_brokers(topic, known)}
+        number = "1 rack is" if len(racks) == 1 else f"{len(racks)} racks are"
+        text = f"{number} known, {MIN_INSYNC_RACKS}={goal.racks} needs as many"
+        remedy = f"# start {brokers_text(strangers)}" if strangers else "# add brokers in other racks"
+        severity: ReadinessSeverity = "unknown" if strangers else "obstacle"
+        yield ReadinessFinding("fewer-racks-than-required", severity, "cluster", text, remedy)
     elif len(racks) == goal.racks:
         text = f"there are {len(racks)} racks: the loss of any one refuses acks=all until it is back or R is lowered"
         remedy = "# add brokers in one more rack, or accept it"
         yield ReadinessFinding("no-spare-rack", "notice", "cluster", text, remedy)
 
 
+def _unknown_brokers(topic: CheckedTopic, racks: Mapping[int, str]) -> set[int]:
+    """Return the brokers of a topic's replicas that the cluster does not know."""
+    return {replica for partition in topic.partitions for replica in partition.target if replica not in racks}
+
+
 def _placements(facts: PreflightFacts, goal: PreflightGoal, commands: CommandWriter) -> Iterator[ReadinessFinding]:
     racks = facts.cluster.racks
     for topic in goal.concerned(facts.cluster):
         needed = goal.racks_of(topic)
-        bad = [one for one in topic.partitions if not reaches(one.target, needed, racks)]
-        strangers = {replica for one in topic.partitions for replica in one.target if replica not in racks}
+        strangers = _unknown_brokers(topic, racks)
+        # at best each of them is in a rack of its own
+        possible = {**racks, **{replica: f"rack of broker {replica}" for replica in strangers}}
+        bad = [partition for partition in topic.partitions if not reaches(partition.target, needed, possible)]
         if strangers:
             text = f"replicas on {brokers_text(strangers)}, which the cluster does not know: their racks are unknown"
             remedy = f"# start {brokers_text(strangers)}, or reassign the partitions"
             yield ReadinessFinding("replicas-on-unknown-brokers", "unknown", topic.name, text, remedy)
         if bad:
-            names = sorted({rack_name(racks.get(replica, NO_RACK)) for one in bad for replica in one.target})
+            names = sorted({rack_name(racks.get(replica, "unknown")) for one in bad for replica in one.target})
             text = (
                 f"replicas of {_partitions(bad)} are in too few racks for {MIN_INSYNC_RACKS}={needed}: in"
                 f" {names_text(names)}; they would refuse every write with acks=all"

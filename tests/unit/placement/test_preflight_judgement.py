@@ -267,6 +267,12 @@ CASES: list[tuple[str, str, PreflightFacts, PreflightFacts]] = [
         facts(topic("orders", (1, 2)), racks={1: "a", 2: "b"}),
     ),
     (
+        "fewer-racks-than-required",
+        "unknown",
+        facts(topic("orders", (1, 2, 9)), racks={1: "a", 2: "a"}),
+        facts(topic("orders", (1, 2, 9)), racks={1: "a", 2: "b"}),
+    ),
+    (
         "no-spare-rack",
         "notice",
         facts(topic("orders", (1, 2)), racks={1: "a", 2: "b"}),
@@ -283,6 +289,13 @@ CASES: list[tuple[str, str, PreflightFacts, PreflightFacts]] = [
         "obstacle",
         facts(topic("orders", (1, 5), (1, 2)), racks={**RACKS, 5: "a"}),
         facts(topic("orders", (1, 5, 2)), racks={**RACKS, 5: "a"}),
+    ),
+    # the rack of an unknown broker may be the one that is missing
+    (
+        "placement-in-too-few-racks",
+        "obstacle",
+        facts(topic("orders", (1, 5)), racks={**RACKS, 5: "a"}),
+        facts(topic("orders", (1, 5, 9)), racks={**RACKS, 5: "a"}),
     ),
     ("racks-capped", "notice", facts(topic("orders", (1,))), facts(topic("orders", (1, 2)))),
     (
