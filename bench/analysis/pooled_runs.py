@@ -47,7 +47,7 @@ def stored_runs(out: Path) -> list[dict[str, Any]]:
             for name, kind in _KEYS.items():
                 if not isinstance(run[name], kind):
                     raise TypeError(f"{name} must be of type {kind.__name__}")
-            _ = run["conditions"]["build"], run["conditions"]["plan"]["name"]
+            _ = run["conditions"]["build"], run["conditions"]["plan"]["name"], _cell_ids(run["conditions"]["plan"])
         if run["run_id"] in {earlier["run_id"] for earlier in runs}:
             raise RackgateError(f"{file}: run {run['run_id']} occurs twice; {ADVICE}")
         runs.append(run)
@@ -64,7 +64,9 @@ def _lines(file: Path) -> list[str]:
 
 
 def check_plan(out: Path, plan: Mapping[str, Any]) -> None:
-    """Check that a plan has not changed since a run of the same name.
+    """Check that no cell of a plan has changed since a run of the same plan and cell names.
+
+    A changed cell needs a new id. If two plans share no cell, nothing of them is compared.
 
     Args:
         out: folder of results.
@@ -76,12 +78,18 @@ def check_plan(out: Path, plan: Mapping[str, Any]) -> None:
     now = json.loads(json.dumps(plan))
     for run in stored_runs(out):
         before = run["conditions"]["plan"]
-        if before["name"] == now["name"] and before != now:
-            changes = run_conditions.differences_text(run_conditions.differences(before, now))
+        shared = set(_cell_ids(before)) & set(_cell_ids(now))
+        old, new = (one | {"cells": [cell for cell in one["cells"] if cell["id"] in shared]} for one in (before, now))
+        if before["name"] == now["name"] and shared and old != new:
+            changes = run_conditions.differences_text(run_conditions.differences(old, new))
             raise RackgateError(
                 f"{out / RUNS}: run {run['run_id']} had another plan of the name {now['name']!r} ({changes}): give the"
-                " changed plan a new name, or choose another folder with --out"
+                " changed plan or cell a new name, or choose another folder with --out"
             )
+
+
+def _cell_ids(plan: Mapping[str, Any]) -> list[str]:
+    return [cell["id"] for cell in plan["cells"]]
 
 
 def append_run(
@@ -139,8 +147,8 @@ def pool_runs(out: Path, run_id: str) -> dict[str, Any] | None:
 
     Returns:
         None if there is no such run, or no other one of its plan. ``runs``: the pooled runs, with ``differences``
-        between their conditions and those of the run. ``left_out``: runs of other builds, likewise. ``cells``: the
-        comparisons of each cell as in a result; each also has ``runs``, the ratio and verdict in each run.
+        between their conditions and those of the run. ``left_out``: runs of other builds or cells, likewise.
+        ``cells``: the comparisons of each cell as in a result; each also has ``runs``, the ratio and verdict in each.
 
     Raises:
         RackgateError: the plan changed between runs, or ``runs.jsonl`` is damaged.
@@ -154,7 +162,8 @@ def pool_runs(out: Path, run_id: str) -> dict[str, Any] | None:
     same = [run for run in stored if run["conditions"]["plan"]["name"] == plan["name"]]
     if len(same) < 2:
         return None
-    pooled = [run for run in same if run["conditions"]["build"] == own["conditions"]["build"]]
+    compared = own["conditions"]["build"], _cell_ids(plan)
+    pooled = [run for run in same if (run["conditions"]["build"], _cell_ids(run["conditions"]["plan"])) == compared]
     with files.evaluating(out / RUNS, f"runs of this version; {ADVICE}"):
         scenario = Scenario.from_json(plan)
         tables = compare([_pooled(cell, pooled) for cell in scenario.cells])
@@ -225,5 +234,5 @@ def lines(pooled: Mapping[str, Any] | None) -> list[str]:
     """Return the line for a terminal about the pooled runs of a result; nothing without them."""
     if not pooled:
         return []
-    left_out = f", {len(pooled['left_out'])} of other builds left out" if pooled["left_out"] else ""
+    left_out = f", {len(pooled['left_out'])} of other builds or cells left out" if pooled["left_out"] else ""
     return [f"runs of this plan in {RUNS}: {len(pooled['runs'])} pooled{left_out}; see the page"]

@@ -133,6 +133,9 @@ def test_the_full_plan_has_the_required_cells_and_meets_its_target(tmp_path: Pat
     assert list(roles.values()) == [usual] * 10
     for cell in full.cells:
         assert cell.reached.isr[0] == 1 == cell.replicas[0]
+        # ten records beyond the 99th percentile, with the loads of the stored result
+        judged = [cell.setting.link, cell.scenario.latency.measured_s * 200 >= 1000] if 0.99 in cell.judged else []
+        assert judged in ([], ["far", True])
     far = next(cell for cell in full.cells if cell.state == "two-data-centres")
     assert len(far.replicas) == 4
     assert lab_run.estimate_s(RunStore(tmp_path), full) <= 100 * 60

@@ -253,7 +253,7 @@ def test_a_block_whose_state_did_not_last_is_discarded_counted_and_repeated(this
     # asked before and after each block; the third block's follower is no longer slow at its end, twice
     objections = ["", ""] * 2 + ["", "slow-broker: not slow"] * 2 + ["", ""]
     this.target.against = iter(objections)  # type: ignore[attr-defined]
-    cell = cell_of("slow-follower")
+    cell = cell_of("slow-follower-20")
     cell_measurement.measure(this, cell)
     assert this.store.missing(cell) == []
     found = this.store.discarded(cell.id)

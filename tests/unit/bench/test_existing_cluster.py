@@ -59,18 +59,25 @@ def test_replicas_are_taken_from_the_racks_in_turn() -> None:
 
 def test_the_plan_uses_the_cluster_s_brokers_and_keeps_cells_without_faults() -> None:
     made, notes = fit_plan(scenarios.load("full"), seen(FIVE), ASKED)
-    assert [cell.id for cell in made.cells] == ["healthy", "small-80", "large-50", "java-50", "no-delay-50", "far-50"]
+    assert [cell.id for cell in made.cells] == [
+        "healthy",
+        "small-80",
+        "large-50",
+        "java-50",
+        "no-delay-50",
+        "far-java-50",
+    ]
     assert {cell.replicas for cell in made.cells} == {arm.replicas for arm in made.arms} == {(1, 3, 5, 2, 4)}
     assert made.places == (("existing cluster", "as it is"),)
     assert made.cells[0].reached.isr == (1, 3, 5, 2, 4)
     assert "link as it is" in made.cells[0].label
     left = {line.split()[1]: line.split(": ", 1)[1] for line in notes}
     assert "no faults" in left["broker-gone"]
-    assert "impossible with replicas 1 in a" in left["two-dc-50"]
+    assert "impossible with replicas 1 in a" in left["two-sites-50"]
     json.dumps(made.as_json())
 
     two, _ = fit_plan(scenarios.load("full"), seen({1: "x", 2: "x", 3: "y"}), ASKED)
-    assert "two-dc-50" in [cell.id for cell in two.cells]
+    assert "two-sites-50" in [cell.id for cell in two.cells]
     assert two.cells[0].replicas == (1, 3, 2)
 
 
@@ -375,7 +382,7 @@ def test_bench_with_only_options_is_bench_run() -> None:
         (["--tasks", "3"], "--master local[2]: runs 2 tasks at a time, and the load has 3: use 'local[3]' or a lower"),
         (["--master", "local", "--tasks", "2"], "--master local: runs 1 task at a time, and the load has 2"),
         (["--shared"], "--shared: requires --bootstrap"),
-        (["--partitions", "2"], "--partitions: the slow followers of cell third-far would lead some of several"),
+        (["--partitions", "2"], "--partitions: the slow followers of cell far-followers would lead some of several"),
         (["--rate", "0"], "--rate 0: must be from 1 to 20000 records/s with 1 task,"),
         (["--bootstrap", "k:1", "--rate", "50000"], "--rate 50000: must be from 1 to 40000 records/s with 2 tasks,"),
         (["--bootstrap", "k:1", "--partitions", "0"], "--partitions 0: must be from 1 to 1000"),

@@ -143,7 +143,7 @@ def test_a_run_of_another_build_is_listed_and_not_pooled(tmp_path: Path) -> None
     assert [run["run_id"] for run in pooled["runs"]] == ["r1", "r2"]
     assert [(run["run_id"], run["differences"][0]) for run in pooled["left_out"]] == [("r0", "build: another, now b")]
     assert pooled_runs.lines(pooled) == [
-        "runs of this plan in runs.jsonl: 2 pooled, 1 of other builds left out; see the page"
+        "runs of this plan in runs.jsonl: 2 pooled, 1 of other builds or cells left out; see the page"
     ]
 
 
@@ -157,6 +157,23 @@ def test_a_plan_that_changed_after_a_run_is_refused(tmp_path: Path) -> None:
     append(tmp_path, "r2", measure(2), plan=plan_with(min_beyond=9))
     with pytest.raises(RackgateError, match="another plan of the name 'tail'"):
         pooled_runs.pool_runs(tmp_path, "r1")
+
+
+def test_a_changed_cell_with_a_new_id_is_not_pooled_with_the_old_one(tmp_path: Path) -> None:
+    append(tmp_path, "r0", measure(3))
+    changed = plan_with(piece_s=3.0)
+    renamed = dataclasses.replace(PLAN, cells=(dataclasses.replace(changed.cells[0], id="healthy-3"),))
+    pooled_runs.check_plan(tmp_path, renamed.as_json())
+    for number in (1, 2):
+        append(tmp_path, f"r{number}", measure(number, renamed), plan=renamed)
+    pooled = pooled_runs.pool_runs(tmp_path, "r2")
+    assert pooled is not None
+    assert [run["run_id"] for run in pooled["runs"]] == ["r1", "r2"]
+    assert [run["run_id"] for run in pooled["left_out"]] == ["r0"]
+    with pytest.raises(RackgateError, match=r"healthy-3\.piece_s: 3\.0, now 2\.2\): give the"):
+        pooled_runs.check_plan(
+            tmp_path, dataclasses.replace(PLAN, cells=(dataclasses.replace(PLAN.cells[0], id="healthy-3"),)).as_json()
+        )
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_an_invalid_question_is_an_error_that_names_file_and_key(
     path.write_text(text[:begin] + text[begin:].replace(old, new, 1), encoding="utf-8")
     with pytest.raises(RackgateError) as caught:
         scenarios.load("question", path)
-    assert str(caught.value).startswith(f"{path}: question.cells third-far")
+    assert str(caught.value).startswith(f"{path}: question.cells far-followers")
     assert error in str(caught.value)
 
 
@@ -111,5 +111,5 @@ def test_a_question_needs_exactly_two_hypotheses(tmp_path: Path, number: int) ->
     third = isr_table.replace("waits-for-isr", "third").replace("[0.95, 1.05]", "[2, 3]")
     path = tmp_path / "plans.toml"
     path.write_text(text[:begin] + isr_table + third + text[end:], encoding="utf-8")
-    with pytest.raises(RackgateError, match=r"question\.cells third-far: question\.hypotheses: needs two with"):
+    with pytest.raises(RackgateError, match=r"question\.cells far-followers: question\.hypotheses: needs two with"):
         scenarios.load("question", path)
