@@ -57,9 +57,9 @@ def test_feature_levels(version: str) -> None:
 def test_the_folder_is_named_after_the_version(version: str) -> None:
     plan = recipe.load(paths.patch_folder(version) / "kafka.toml")
     assert plan.version == version
-    kafka = {artifact.version for artifact in plan.artifacts if artifact.group == "org.apache.kafka"}
-    clients = {artifact.version for role in recipe.CLIENT_ROLES for artifact in plan.with_role(role)}
-    assert kafka - clients == {version}
+    for module in plan.modules:
+        assert plan.find(module.artifact, "sources").version == version
+        assert plan.find(module.artifact, "runtime").version == version
 
 
 @pytest.mark.parametrize("version", paths.patched_versions())
