@@ -64,9 +64,9 @@ def pin(path: Path, work: Path, only: Sequence[str] = ()) -> tuple[Artifact, ...
     jars: dict[str, Path] = {}
     for role in todo:
         for coordinates, jar in _resolve(recipe, role, wanted[role], repository, work):
-            jars[coordinates] = jar
             if role == "spark" and _name(jar.name) in _pyspark_jars():
                 continue
+            jars[coordinates] = jar
             roles.setdefault(coordinates, set()).add(role)
             hashes[coordinates] = sha256(jar)
     artifacts = tuple(sorted(Artifact(id_, hashes[id_], tuple(sorted(roles[id_]))) for id_ in hashes))

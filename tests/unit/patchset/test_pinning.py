@@ -159,16 +159,18 @@ def test_the_top_of_the_recipe_follows_what_is_resolved(
         archive.writestr(pinning._METADATA_VERSION, text)
     resolved = {
         "runtime": ("org.scala-lang:scala-library:2.13.99", sources),
+        # pyspark has this one
+        "spark": ("org.scala-lang:scala-library:2.13.1", tmp_path / "scala-library-2.13.1.jar"),
         "sources": (f"org.apache.kafka:kafka-server-common:{plan.version}:sources", sources),
     }
     monkeypatch.setattr(pinning, "_resolve", lambda _plan, role, *_: [resolved[role]])
-    pinning.pin(recipe_copy, tmp_path, ["runtime", "sources"])
+    pinning.pin(recipe_copy, tmp_path, ["runtime", "spark", "sources"])
     after = recipe.load(recipe_copy)
     assert (after.scala, after.metadata_version) == ("2.13.99", 70)
     assert replace(after, scala=plan.scala, metadata_version=plan.metadata_version, artifacts=plan.artifacts) == plan
     # a second run changes nothing
     before = recipe_copy.read_bytes()
-    pinning.pin(recipe_copy, tmp_path, ["runtime", "sources"])
+    pinning.pin(recipe_copy, tmp_path, ["runtime", "spark", "sources"])
     assert recipe_copy.read_bytes() == before
 
 
