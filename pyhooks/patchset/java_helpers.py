@@ -10,7 +10,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyhooks.core.errors import RackgateError
@@ -24,6 +25,8 @@ from pyhooks.patchset.recipe import Hooks, Recipe
 _FORMAT = 1
 _ERROR = ": error: "
 _LINES = 1000
+# Kafka 4.3 moved the classes of records from the second package to the first.
+_RECORDS, _RECORDS_UNTIL_4_2 = "org.apache.kafka.common.record.internal", "org.apache.kafka.common.record"
 
 
 def sources(hooks: Hooks) -> dict[str, bytes]:
@@ -60,7 +63,7 @@ def make_jar(recipe: Recipe, hooks: Hooks, classpath: Sequence[Path], *, cache: 
     Raises:
         RackgateError: a compile error; the message names file and line.
     """
-    texts = sources(hooks)
+    texts = _adapt(sources(hooks), classpath)
     kept = cache / f"{_key(recipe, hooks, texts, classpath)}.jar"
     if kept.exists():
         kept.touch()  # pruning deletes the least recently used results
@@ -69,6 +72,18 @@ def make_jar(recipe: Recipe, hooks: Hooks, classpath: Sequence[Path], *, cache: 
     # A copy, not a link: changes to the distribution must not affect the cache.
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(kept, target)
+
+
+def _adapt(texts: Mapping[str, bytes], classpath: Sequence[Path]) -> dict[str, bytes]:
+    """Return the sources with the package that Kafka's record classes have on this class path."""
+    if any(_has_class(path, f"{_RECORDS_UNTIL_4_2}.FileRecords") for path in classpath if "clients" in path.name):
+        return {name: text.replace(_RECORDS.encode(), _RECORDS_UNTIL_4_2.encode()) for name, text in texts.items()}
+    return dict(texts)
+
+
+def _has_class(jar: Path, name: str) -> bool:
+    with zipfile.ZipFile(jar) as archive:
+        return f"{name.replace('.', '/')}.class" in archive.NameToInfo
 
 
 def _key(recipe: Recipe, hooks: Hooks, texts: dict[str, bytes], classpath: Sequence[Path]) -> str:
@@ -83,14 +98,17 @@ def _key(recipe: Recipe, hooks: Hooks, texts: dict[str, bytes], classpath: Seque
 def _compile(
     recipe: Recipe, hooks: Hooks, texts: dict[str, bytes], classpath: Sequence[Path], kept: Path, work: Path
 ) -> None:
-    output = work / "hooks"
+    output, adapted = work / "hooks", work / "hooks-sources"
     output.mkdir()
+    for name, text in texts.items():
+        (adapted / name).parent.mkdir(parents=True, exist_ok=True)
+        (adapted / name).write_bytes(text)
     path = os.pathsep.join(map(str, classpath))
     command: list[str | Path] = [maven.java_home() / "bin" / "javac", *(f"-J{option}" for option in maven.LANGUAGE)]
     command += ["-proc:none", "-encoding", "UTF-8", "--release", str(hooks.release), *recipe.javac_options]
     command += ["-cp", path, "-d", output, *texts]
     try:
-        run(command, task="compile the hooks", cwd=hooks.sources, tail_lines=_LINES)
+        run(command, task="compile the hooks", cwd=adapted, tail_lines=_LINES)
     except RackgateError as error:
         place, _, reason = next((line for line in error.detail.splitlines() if _ERROR in line), "").partition(_ERROR)
         if not place:
