@@ -24,6 +24,8 @@ from pyhooks.patchset.source_tree import BASELINE
 # In order of application.
 PARTS = ("fixes", "gate", "elr", "observe")
 FIXES, TOP = PARTS[0], PARTS[-1]
+# Patches of folders that the published sources lack, the same for every version; a build does not apply them.
+CHECKOUT, CHECKOUT_FILES = "checkout", "tests/"
 # Number of the series, the same on every version of Kafka.
 REVISION = paths.REPO / "patch" / "revision"
 _TAG = re.compile(r"^\[PATCH[^\]]*\] *")
@@ -134,7 +136,7 @@ def file_diffs(text: str) -> Iterator[FileDiff]:
 
 def is_test(file: str) -> bool:
     """Return whether a file of Kafka's repository belongs to the tests or their common helpers."""
-    return "/src/test/" in file or file.startswith("test-common/")
+    return "/src/test/" in file or file.startswith(("test-common/", CHECKOUT_FILES))
 
 
 @dataclass(frozen=True)
@@ -239,10 +241,24 @@ def parse(folder: Path, name: str) -> Patch:
     if not _NAME.fullmatch(name):
         raise RackgateError(f"{name}: must be called PART/NNNN-Subject.patch, where PART is {', '.join(PARTS)}")
     path = folder / name
+    if not path.exists():
+        raise RackgateError(f"{name}: listed in {folder / 'series'}, but missing")
+    return _parse(path, name)
+
+
+def load_checkout(folder: Path = paths.REPO / "patch") -> tuple[Patch, ...]:
+    """Parse the patches that apply only to a checkout of apache/kafka, in the order of their numbers.
+
+    Raises:
+        RackgateError: a patch is unreadable.
+    """
+    found = sorted((folder / CHECKOUT).glob("*.patch"))
+    return tuple(_parse(path, f"{CHECKOUT}/{path.name}") for path in found)
+
+
+def _parse(path: Path, name: str) -> Patch:
     try:
         text = path.read_bytes().decode("utf-8")
-    except FileNotFoundError as error:
-        raise RackgateError(f"{name}: listed in {folder / 'series'}, but missing") from error
     except UnicodeDecodeError as error:
         raise RackgateError(f"{name}: not UTF-8 at byte {error.start}") from error
     mail = email.parser.Parser().parsestr(text[text.find("\n") + 1 :] if text.startswith("From ") else text)

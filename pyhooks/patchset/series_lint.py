@@ -10,6 +10,7 @@ from pathlib import Path
 from pyhooks.core.errors import RackgateError
 from pyhooks.patchset.recipe import Recipe
 from pyhooks.patchset.series import (
+    CHECKOUT_FILES,
     DEFAULT,
     FIXES,
     PARTS,
@@ -67,6 +68,17 @@ def lint_patches(patches: Sequence[Patch]) -> tuple[str, ...]:
     return tuple(
         f"{patch.name}: {fault}" for patch in patches for fault in (*_message(patch), *_trailers(patch, patches))
     )
+
+
+def lint_checkout(patches: Sequence[Patch]) -> tuple[str, ...]:
+    """Return faults of the patches that apply only to a checkout: as for the series, and files that it can change."""
+    published = tuple(
+        f"{patch.name}: changes {file}, which is not below {CHECKOUT_FILES}; move it to a part of the series"
+        for patch in patches
+        for file in patch.files
+        if not file.startswith(CHECKOUT_FILES)
+    )
+    return (*lint_patches(patches), *published)
 
 
 def _message(patch: Patch) -> Iterator[str]:

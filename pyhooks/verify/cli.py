@@ -294,14 +294,14 @@ def am_command(
     """Try the series on a checkout of apache/kafka with `git am`, and report each patch that does not apply and why.
 
     It works in a git worktree of its own at the tag of the version; branches and files of the checkout do not change.
-    Opt-in fixes are included. Exit status 1 if a patch does not apply.
+    Opt-in fixes are included, and patches that apply only to a checkout. Exit status 1 if a patch does not apply.
 
     Examples:
       rackgate patch am --checkout ~/kafka
       rackgate patch am --checkout ~/kafka --keep ~/kafka-racks && cd ~/kafka-racks && ./gradlew :core:test
     """
     plan = recipe.load()
-    patches = series.load_all(plan.path.parent)
+    patches = (*series.load_all(plan.path.parent), *series.load_checkout())
     outcomes = try_series(checkout, plan.version, patches, keep)
     failed = [outcome for outcome in outcomes if outcome.reason]
     if json_:
@@ -332,6 +332,7 @@ def check_command() -> None:
         patches = series.load_all(folder)
         applied = series_lint.lint_application(plan, folder)
         faults = (*series_lint.lint_patches(patches), *(applied or ()))
+    faults = (*faults, *series_lint.lint_checkout(series.load_checkout()))
     for fault in faults:
         print_line(f"error: {fault}")
     if faults:

@@ -8,9 +8,9 @@ from collections import Counter
 from pyhooks.core import paths
 from pyhooks.patchset import series
 
-PATCHES = series.load_all(paths.patch_folder(paths.DEFAULT_KAFKA))
+PATCHES = (*series.load_all(paths.patch_folder(paths.DEFAULT_KAFKA)), *series.load_checkout())
 PAGE = (paths.REPO / "kip" / "upstream.md").read_text(encoding="utf-8")
-PATCH = re.compile(r"`((?:fixes|gate|elr|observe)/\d{4})`")
+PATCH = re.compile(r"`((?:fixes|gate|elr|observe|checkout)/\d{4})`")
 
 
 def pull_requests() -> dict[str, tuple[str, str]]:

@@ -102,9 +102,13 @@ def test_the_command(checkout: Path, folder: Path, monkeypatch: pytest.MonkeyPat
     assert done.stdout.splitlines() == [
         f"does not apply: {NAMES[1]}: {A}:1",
         f"does not apply: {NAMES[2]}: {A}:1 (after {NAMES[1]}, with files in common)",
-        f"tag {TAG}: 2 of 4 patches apply",
+        f"tag {TAG}: 3 of 5 patches apply",
     ]
     done = CliRunner().invoke(cli.patch_app, ["am", "--checkout", os.fspath(checkout), "--json"])
     report = json.loads(done.stdout)
     assert report["tag"] == TAG
-    assert [row["patch"] for row in report["patches"] if not row["reason"]] == [NAMES[0], NAMES[3]]
+    assert [row["patch"] for row in report["patches"] if not row["reason"]] == [
+        NAMES[0],
+        NAMES[3],
+        *(patch.name for patch in series.load_checkout()),
+    ]

@@ -266,3 +266,15 @@ def test_the_command_prints_a_line_for_each_fault(
     assert all(
         output_line.startswith(expected) for output_line, expected in zip(reported, expected_lines, strict=True)
     ), reported
+
+
+def test_patches_for_a_checkout_follow_the_rules() -> None:
+    assert series_lint.lint_checkout(series.load_checkout()) == ()
+
+
+def test_a_patch_for_a_checkout_that_changes_published_sources_is_reported() -> None:
+    faults = series_lint.lint_checkout([patch("checkout/0001-a.patch", reason="")])
+    assert faults == (
+        "checkout/0001-a.patch: the message has no text below the subject; give the reason",
+        "checkout/0001-a.patch: changes f, which is not below tests/; move it to a part of the series",
+    )
