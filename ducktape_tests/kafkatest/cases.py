@@ -66,6 +66,7 @@ class SuiteCase:
         minutes: expected time.
         gate: expected verdict where every topic requires two racks and the brokers are in racks a, b, c.
         because: why.
+        patched: whether a patch of this project adds it, so that it must fail on stock and pass on the overlay.
     """
 
     test: Text
@@ -73,6 +74,7 @@ class SuiteCase:
     gate: Prediction
     because: Text
     args: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    patched: bool = False
 
     def matches(self, case: Case) -> bool:
         """Return whether it is this case."""
@@ -130,7 +132,12 @@ class KafkaSuite:
 
 
 def select(
-    cases: Sequence[Case], suite: KafkaSuite, names: Sequence[str], *, everything: bool = False
+    cases: Sequence[Case],
+    suite: KafkaSuite,
+    names: Sequence[str],
+    *,
+    everything: bool = False,
+    patched: bool = False,
 ) -> tuple[Case, ...]:
     """Return the selected cases, in the order of the suite or of the checkout.
 
@@ -140,12 +147,13 @@ def select(
         names: tests as paths, ``path::Class``, ``path::Class.test`` or ids; the path may begin anywhere. Without names
             the suite's cases.
         everything: without names all cases that can run here.
+        patched: otherwise, without names the suite's cases that patches add instead of the others.
 
     Raises:
         RackgateError: a name or an entry of the suite matches no case, or only cases that can't run here.
     """
     if not names and not everything:
-        return tuple(_suite_case(cases, entry) for entry in suite.cases)
+        return tuple(_suite_case(cases, entry) for entry in suite.cases if entry.patched == patched)
     chosen = [case for case in cases if not suite.why_skipped(case)]
     if not names:
         return tuple(chosen)

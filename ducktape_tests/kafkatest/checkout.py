@@ -6,6 +6,10 @@ import hashlib
 import json
 import os
 import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,10 +17,13 @@ from ducktape_tests.kafkatest.cases import Case
 from pyhooks.core import paths, process
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import read_text
+from pyhooks.patchset.git import git
+from pyhooks.patchset.series import Patch
 
 # Older tests start ZooKeeper and use options that Kafka 4 has not.
 MAJOR = "4"
 COLLECT_TIMEOUT_S = 120.0
+FOLDERS = ("tests", "bin", "config")
 _VERSION = re.compile(r"^__version__\s*=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 
 
@@ -66,6 +73,23 @@ class Checkout:
                 if path.is_file() and path.suffix != ".pyc":
                     digest.update(f"{path.relative_to(self.root)}\0".encode() + path.read_bytes())
         return digest.hexdigest()[:12]
+
+    @contextmanager
+    def patched(self, patches: Sequence[Patch]) -> Iterator[Checkout]:
+        """Yield a temporary copy of tests, scripts and configuration with these patches.
+
+        Raises:
+            RackgateError: a patch does not apply.
+        """
+        with tempfile.TemporaryDirectory(prefix="rackgate-kafkatest-") as temporary:
+            copy = Path(temporary).resolve()
+            for folder in FOLDERS:
+                shutil.copytree(self.root / folder, copy / folder, symlinks=True)
+            # a repository of its own, in case the folder for temporary files is in one
+            git(copy, "init", "--quiet", task="copy the checkout")
+            for patch in patches:
+                git(copy, "apply", "--whitespace=nowarn", str(patch.path.resolve()), task=f"apply {patch.name}")
+            yield Checkout(copy, self.version)
 
     def environment(self) -> dict[str, str]:
         """Return the environment of programs that import kafkatest: they find it, and write no bytecode into it."""

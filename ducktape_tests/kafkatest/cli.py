@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,6 +26,7 @@ from pyhooks.core.terminal import plain
 from pyhooks.lab import lab_processes, memory
 from pyhooks.lab.cli import check_programs
 from pyhooks.lab.lab import in_lab
+from pyhooks.patchset import series
 from pyhooks.patchset.distribution import Distribution
 
 kafkatest_app = typer.Typer()
@@ -40,8 +42,9 @@ NODE_MB = 400
 @kafkatest_app.command(
     "kafkatest",
     epilog="Examples: rackgate kafkatest --checkout ../kafka · rackgate kafkatest --checkout ../kafka --arm overlay"
-    " get_offset_shell_test.py · rackgate kafkatest --checkout ../kafka --suite all --list. Exit status: 0 no case"
-    " that passes on stock fails on the overlay, and gate is as predicted; 1 otherwise; 2 a case has no verdict.",
+    " get_offset_shell_test.py · rackgate kafkatest --checkout ../kafka --patched · rackgate kafkatest --checkout"
+    " ../kafka --suite all --list. Exit status: 0 no case that passes on stock fails on the overlay, cases of --patched"
+    " fail on stock and pass on the overlay, and gate is as predicted; 1 otherwise; 2 a case has no verdict.",
 )
 def kafkatest_command(
     checkout: Annotated[Path, typer.Option(help="Root of a checkout of apache/kafka; it is not changed.")],
@@ -57,6 +60,10 @@ def kafkatest_command(
         Literal["short", "all"],
         typer.Option("--suite", help="Without TEST: the cases with predictions, or all that can run here."),
     ] = "short",
+    patched: Annotated[
+        bool,
+        typer.Option("--patched", help="Add this project's own tests (patch/checkout); without TEST run only these."),
+    ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Number of labs at a time.")] = 2,
     run_dir: Annotated[Path, typer.Option(help="Folder for results; a later run continues there.")] = DEFAULT_OUT,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run the cases again whose results are stored.")] = False,
@@ -65,23 +72,46 @@ def kafkatest_command(
 ) -> None:
     """Run Kafka's own system tests in labs and compare their verdicts.
 
-    Arms are by default stock, overlay and gate; for --suite all they are stock and overlay. Stored results of the same
-    checkout and the same build are used again, except unknown ones.
+    Arms are by default stock, overlay and gate; for --suite all and --patched they are stock and overlay. Stored
+    results of the same checkout and the same build are used again, except unknown ones.
     """
     opened = Checkout.open(checkout)
     suite = KafkaSuite.read()
     if not PYTHON.exists():
         raise RackgateError(f"{PYTHON}: no virtual environment for ducktape; 'make system-smoke' creates it")
-    collected = opened.cases(PYTHON)
     everything = suite_name == "all"
-    chosen = select(collected, suite, tests or (), everything=everything)
-    arms = _arms(arm or (("stock", "overlay") if everything and not tests else nodes.ARMS))
+    arms = _arms(arm or (("stock", "overlay") if patched or (everything and not tests) else nodes.ARMS))
     console = Console(stderr=as_json, highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = FILE_WIDTH
-    if list_only:
-        _list(chosen, suite, console, as_json=as_json)
-        return
+    with ExitStack() as stack:
+        if patched:
+            opened = stack.enter_context(opened.patched(series.load_checkout()))
+        chosen = select(opened.cases(PYTHON), suite, tests or (), everything=everything, patched=patched)
+        if list_only:
+            _list(chosen, suite, console, as_json=as_json)
+            return
+        document = _run(opened, suite, chosen, arms, console, jobs, run_dir, fresh=fresh)
+    if as_json:
+        sys.stdout.write(json.dumps(document, indent=1) + "\n")
+    else:
+        console.print(results.table(document))
+        console.print(f"results: {run_dir / 'results.json'}", markup=False)
+    raise typer.Exit(document["exit_status"])
+
+
+def _run(
+    opened: Checkout,
+    suite: KafkaSuite,
+    chosen: Sequence[Case],
+    arms: Sequence[Arm],
+    console: Console,
+    jobs: int,
+    run_dir: Path,
+    *,
+    fresh: bool,
+) -> dict[str, Any]:
+    """Run the cases without a stored result in each arm; return the comparison of all, which it also writes."""
     kafka = Distribution.load()
     _require(chosen, jobs)
     with run_folder.held(run_dir, run_folder.KAFKATEST) as folder:
@@ -113,12 +143,7 @@ def kafkatest_command(
             document = results.compare(chosen, suite, results.load_all(folder, chosen), arms)
             document |= {"kafkatest": opened.version, "checkout": environment.fingerprint, "kafka": ours}
             files.write_json(folder / "results.json", document)
-    if as_json:
-        sys.stdout.write(json.dumps(document, indent=1) + "\n")
-    else:
-        console.print(results.table(document))
-        console.print(f"results: {folder / 'results.json'}", markup=False)
-    raise typer.Exit(document["exit_status"])
+    return document
 
 
 def _arms(names: Sequence[str]) -> tuple[Arm, ...]:

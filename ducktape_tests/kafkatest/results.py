@@ -12,7 +12,7 @@ from rich import table as rich_table
 from rich.text import Text
 
 from ducktape_tests.kafkatest.cases import Case, KafkaSuite
-from ducktape_tests.kafkatest.nodes import ARMS, Arm, why_unproved
+from ducktape_tests.kafkatest.nodes import ARMS, RACKS_CONFIG, Arm, why_unproved
 from pyhooks.core import files
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.toml_config import Table
@@ -93,8 +93,9 @@ def compare(
 ) -> dict[str, Any]:
     """Return the comparison of all arms as JSON, with the exit status.
 
-    The status is 1 if a case that passes on stock fails on the overlay, or a case differs from its prediction for the
-    arm ``gate``; else 2 if a case has no verdict in one of ``arms``; else 0.
+    The status is 1 if a case that passes on stock fails on the overlay, a case that a patch adds passes on stock or
+    fails on the overlay, or a case differs from its prediction for the arm ``gate``; else 2 if a case has no verdict in
+    one of ``arms``; else 0.
     """
     rows = []
     for case in cases:
@@ -104,6 +105,11 @@ def compare(
         problems = []
         if verdicts["stock"] == "pass" and verdicts["overlay"] == "fail":
             problems.append("passes on stock and fails on the overlay")
+        if entry and entry.patched:
+            if verdicts["stock"] == "pass":
+                problems.append(f"passes on stock, which has no {RACKS_CONFIG}")
+            if verdicts["overlay"] == "fail":
+                problems.append("fails on the overlay")
         if entry and verdicts["gate"] in ("pass", "fail") and verdicts["gate"] != entry.gate:
             problems.append(f"was predicted to {entry.gate} on gate: {entry.because}")
         rows.append(

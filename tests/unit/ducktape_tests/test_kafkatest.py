@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,16 +25,24 @@ from ducktape_tests.kafkatest.session import Environment, Job, Session
 from pyhooks.core import files, run_folder
 from pyhooks.core.errors import RackgateError
 from pyhooks.lab import topology
+from pyhooks.patchset import series
 from pyhooks.patchset.distribution import Distribution
+from pyhooks.patchset.series import file_diffs
 
 KRAFT = {"metadata_quorum": "ISOLATED_KRAFT"}
 ONE = Case("tests/core/one_test.py", "One", "test_it", {**KRAFT, "mode": "clean"}, 3)
 OTHER = Case("tests/core/one_test.py", "One", "test_it", {**KRAFT, "mode": "hard"}, 4)
 TWO = Case("tests/client/two_test.py", "Two", "test_two", KRAFT, 5)
 STREAMS = Case("tests/streams/three_test.py", "Three", "test_three", KRAFT, 5)
+OWN_FILE = "tests/core/min_insync_racks_test.py"
+OWN = Case(OWN_FILE, "MinInsyncRacksTest", "test_rack_outage", KRAFT, 8)
 ALL = (ONE, OTHER, TWO, STREAMS)
 SUITE = KafkaSuite(
-    (SuiteCase(ONE.test, 1, "pass", "two racks remain", ONE.args), SuiteCase(TWO.test, 2, "fail", "one", TWO.args)),
+    (
+        SuiteCase(ONE.test, 1, "pass", "two racks remain", ONE.args),
+        SuiteCase(TWO.test, 2, "fail", "one", TWO.args),
+        SuiteCase(OWN.test, 3, "fail", "plain", OWN.args, patched=True),
+    ),
     (("tests/streams/*", "needs streams"),),
 )
 LOGS: Mapping[Arm, str] = {
@@ -98,6 +106,22 @@ def test_tests_of_another_major_version_are_refused(checkout: Path, init: str, t
         Checkout.open(checkout)
 
 
+def test_patches_apply_to_a_copy(checkout: Path) -> None:
+    before = sorted(checkout.rglob("*"))
+    opened = Checkout.open(checkout)
+    with opened.patched(series.load_checkout()) as copy:
+        assert (copy.tests / OWN_FILE).is_file()
+        assert (copy.version, copy.fingerprint() == opened.fingerprint()) == (opened.version, False)
+        fingerprint = copy.fingerprint()
+    assert not copy.root.exists()
+    assert sorted(checkout.rglob("*")) == before
+    with opened.patched(series.load_checkout()) as copy:
+        assert copy.fingerprint() == fingerprint
+    files.write_text(checkout / "tests" / "kafkatest" / OWN_FILE, "another\n")
+    with pytest.raises(RackgateError, match="apply checkout/0001"), opened.patched(series.load_checkout()):
+        pass
+
+
 # -- cases --------------------------------------------------------------------------------------------------------
 
 
@@ -107,7 +131,17 @@ def test_the_shipped_suite_is_valid_and_predicts_every_case() -> None:
     assert len({(case.test, json.dumps(case.args)) for case in suite.cases}) == len(suite.cases)
     assert all(case.args["metadata_quorum"] in ("ISOLATED_KRAFT", "COMBINED_KRAFT") for case in suite.cases)
     # 25 minutes an arm with two labs at a time
-    assert sum(case.minutes for case in suite.cases) <= 50
+    assert sum(case.minutes for case in suite.cases if not case.patched) <= 50
+
+
+def test_the_suite_has_each_case_that_patches_add() -> None:
+    (patch,) = series.load_checkout()
+    added = [line[1:] for diff in file_diffs(patch.text) for hunk in diff.hunks for line in hunk]
+    tests = {line.split("def ")[1].split("(")[0] for line in added if line.startswith("    def test_")}
+    own = [case for case in KafkaSuite.read().cases if case.patched]
+    assert {case.test for case in own} == {f"{OWN_FILE}::MinInsyncRacksTest.{test}" for test in tests}
+    assert f"tests/kafkatest/{OWN_FILE}" in patch.files
+    assert {case.gate for case in own} == {"fail"}
 
 
 def test_a_suite_with_an_unknown_prediction_is_refused(tmp_path: Path) -> None:
@@ -151,6 +185,8 @@ def test_selections() -> None:
     for name, text in (("ne_test.py", "no such test"), ("one_test.py::On", "no such"), ("three_test.py", "needs str")):
         with pytest.raises(RackgateError, match=text):
             select(ALL, SUITE, (name,))
+    assert select((*ALL, OWN), SUITE, (), patched=True) == (OWN,)
+    assert select((*ALL, OWN), SUITE, ("one_test.py",), patched=True) == (ONE, OTHER)
     with pytest.raises(RackgateError, match=r"the checkout has no tests/client/two_test\.py::Two\.test_two with"):
         select((ONE,), SUITE, ())
 
@@ -258,6 +294,13 @@ def test_logs_prove_their_own_arm_only(tmp_path: Path, arm: Arm, ran: Arm) -> No
     assert nodes.why_unproved(arm, [])
 
 
+def test_the_requirement_of_a_topic_proves_no_arm(tmp_path: Path) -> None:
+    log = tmp_path / "kafka.log"
+    log.write_text(LOGS["overlay"] + "Updating topic gated with new configuration : min.insync.racks -> 2\n")
+    assert nodes.why_unproved("overlay", [log]) == ""
+    assert nodes.why_unproved("gate", [log])
+
+
 # -- results ------------------------------------------------------------------------------------------------------
 
 
@@ -324,6 +367,21 @@ def test_comparison(verdicts: Sequence[Verdict | None], status: int, problem: st
     assert document["exit_status"] == status
     assert document["cases"][0]["problems"] == ([problem] if problem else [])
     assert document["cases"][0]["predicted"] == {"gate": "pass", "because": "two racks remain"}
+
+
+@pytest.mark.parametrize(
+    ("stock", "overlay", "problems"),
+    [
+        ("fail", "pass", []),
+        ("fail", "fail", ["fails on the overlay"]),
+        ("pass", "pass", ["passes on stock, which has no min.insync.racks"]),
+    ],
+)
+def test_a_case_that_a_patch_adds_fails_on_stock_only(stock: Verdict, overlay: Verdict, problems: list[str]) -> None:
+    verdicts: Mapping[Arm, Verdict] = {"stock": stock, "overlay": overlay}
+    found = {(OWN.id, arm): _result(OWN, arm, verdict) for arm, verdict in verdicts.items()}
+    document = results.compare((OWN,), SUITE, found, ("stock", "overlay"))
+    assert (document["exit_status"], document["cases"][0]["problems"]) == (1 if problems else 0, problems)
 
 
 def test_arms_that_were_not_requested_need_no_verdict() -> None:
@@ -430,11 +488,17 @@ class SimulatedSession:
             self.ended(job, result, 0.0)
 
 
-def _invoke(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, checkout: Path, *arguments: str) -> Any:
+def _invoke(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    checkout: Path,
+    *arguments: str,
+    cases: Callable[[Checkout, Path], Sequence[Case]] = lambda *_: ALL,
+) -> Any:
     monkeypatch.setattr(cli, "Session", SimulatedSession)
     monkeypatch.setattr(cli, "PYTHON", Path(sys.executable))
     monkeypatch.setattr(cli, "_require", lambda *_: None)
-    monkeypatch.setattr(Checkout, "cases", lambda *_: ALL)
+    monkeypatch.setattr(Checkout, "cases", cases)
     monkeypatch.setattr(KafkaSuite, "read", staticmethod(lambda: SUITE))
     monkeypatch.setattr(Distribution, "load", staticmethod(lambda: _environment(tmp_path).kafka))
     monkeypatch.setattr(SimulatedSession, "jobs", [])
@@ -468,6 +532,24 @@ def test_all_cases_run_on_stock_and_overlay(monkeypatch: pytest.MonkeyPatch, tmp
         (arm, case) for arm in ("stock", "overlay") for case in (ONE, OTHER, TWO)
     }
     assert "not run" in done.output
+
+
+def test_patched_runs_only_the_cases_that_patches_add(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, checkout: Path
+) -> None:
+    roots: list[Path] = []
+
+    def cases(opened: Checkout, _: Path) -> Sequence[Case]:
+        roots.append(opened.root)
+        return (*ALL, OWN) if (opened.tests / OWN_FILE).is_file() else ALL
+
+    done = _invoke(monkeypatch, tmp_path, checkout, "--patched", cases=cases)
+    # the session here lets stock pass, too
+    assert done.exit_code == 1
+    assert [(job.arm, job.case) for job in SimulatedSession.jobs] == [("stock", OWN), ("overlay", OWN)]
+    assert "passes on stock, which has no min.insync.racks" in " ".join(done.output.split())
+    assert roots[0] != checkout
+    assert not roots[0].exists()
 
 
 def test_the_list_has_predictions_and_runs_nothing(
