@@ -446,18 +446,23 @@ class Hosts:
             raise RackgateError(f"{source.name}: ping {target.ip} ended with status {status}")
         return status == 0
 
-    def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> RoundTripTimes:
+    def rtt(
+        self,
+        target: Node,
+        source: Node | None = None,
+        count: int = echo.PING_COUNT,
+        payload_bytes: int = echo.PAYLOAD_BYTES,
+    ) -> RoundTripTimes:
         """Measure the round-trip time to ``target`` from ``source`` (None: from the test driver).
 
         Raises:
             RackgateError: no response.
         """
         if source is None:
-            return echo.measure("clients", target.name, target.ip, None, count)
+            return echo.measure("clients", target.name, target.ip, None, count, payload_bytes)
         # Without a response, ping exits with 1 and reports it in the text that is parsed here.
-        text = self.run_on(
-            source, f"{shlex.join(echo.ping_command(target.ip, count, echo.MEASUREMENT_WAIT_S))} || test $? -eq 1", 120
-        )
+        command = shlex.join(echo.ping_command(target.ip, count, echo.MEASUREMENT_WAIT_S, payload_bytes))
+        text = self.run_on(source, f"{command} || test $? -eq 1", 120)
         return echo.parse_ping(source.name, target.name, count, text)
 
 

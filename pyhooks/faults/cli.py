@@ -131,18 +131,19 @@ def _app(target_kind: TargetKind, example: str) -> typer.Typer:
     else:
         add_command("cut", "Drop every packet from and to the broker.", f"cut {example}")
 
-    @app.command("slow", epilog=examples(f"slow {example} --rtt-ms 100", f"slow {example} --rtt-ms 50 --jitter-ms 20"))
+    @app.command("slow", epilog=examples(f"slow {example} --rtt-ms 100", f"slow {example} --rtt-ms 50 --rate-mbit 20"))
     def slow(
         name: str = argument,
         rtt_ms: Annotated[float, typer.Option("--rtt-ms", help="Round trip added, in milliseconds.")] = 100.0,
         jitter_ms: Annotated[float, typer.Option("--jitter-ms", help="How much it varies, up and down.")] = 0.0,
         loss_percent: Annotated[float, typer.Option("--loss-percent", help="Packets lost, in each direction.")] = 0.0,
+        rate_mbit: Annotated[float, typer.Option("--rate-mbit", help="Limit of each direction in Mbit/s.")] = 0.0,
         duration: ForOption = None,
         lab: LabOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Add delay, jitter and loss on all paths to it."""
-        added = {"rtt_ms": rtt_ms, "jitter_ms": jitter_ms, "loss_percent": loss_percent}
+        """Add delay, jitter and loss to all paths to it, and limit their rate."""
+        added = {"rtt_ms": rtt_ms, "jitter_ms": jitter_ms, "loss_percent": loss_percent, "rate_mbit": rate_mbit}
         _apply(lab, "slow", target_kind, name, duration, added, as_json=as_json)
 
     @app.command("wipe", epilog=examples(f"wipe {example}", f"wipe {example} --controllers"))

@@ -1,4 +1,4 @@
-"""Probes for added delay, jitter and loss on a path, all based on shared echo measurements.
+"""Probes for added delay, jitter, loss and rate limit of a path, all based on echo measurements.
 
 A busy machine only adds to round-trip times and their variation. So a path that appears slow is measured again, and the
 lowest values count.
@@ -11,7 +11,7 @@ from math import ceil, sqrt
 from threading import Lock
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.lab.echo import RoundTripTimes
+from pyhooks.lab.echo import PAYLOAD_BYTES, RoundTripTimes
 from pyhooks.lab.topology import Quality
 
 # A path counts as slowed from this share of the added round-trip time on; without the fault paths are faster.
@@ -32,6 +32,10 @@ MEASUREMENTS_MAX = 3
 # 0.26 * 7 = 1.8 times the existing jitter, which by itself yields at most 0.7 times.
 RTT_ABOVE_JITTER, JITTER_ABOVE_JITTER = 2.5, 6.0
 ECHOES_MAX = 10_000
+# A rate is proved by the time that large echoes need more than small ones. They take TRANSMISSION_MS in each direction,
+# less than their interval, or have the greatest size of an IPv4 packet. Half of the added time counts.
+TRANSMISSION_MS, PAYLOAD_MAX, RATE_SHARE, RATE_PINGS = 8.0, 60_000, 0.5, 20
+RATE_ADDED_MIN_MS = 4.0
 
 
 def echo_loss(percent: float) -> float:
@@ -84,11 +88,28 @@ def check_distinguishable(target: str, path: str, base: Quality, added: Quality)
         raise RackgateError(f"{already}: use a round trip of {rtt_ms:g} ms or more to be distinguishable")
     if added.jitter_ms < jitter_ms:
         raise RackgateError(f"{already}: use a jitter of {jitter_ms:g} ms or more, or 0, to be distinguishable")
+    if added.rate_mbit and (base.jitter_ms or base.loss_percent):
+        raise RackgateError(f"{target}: the path from {path} varies or loses packets already, so no rate can be proved")
+    if added.rate_mbit and _transmission_ms(base, added) < RATE_ADDED_MIN_MS:
+        raise RackgateError(
+            f"{target}: the path from {path} carries at most {base.rate_mbit:g} Mbit/s already: use a lower rate"
+        )
     if (count := _echoes(base, added)) > ECHOES_MAX:
         raise RackgateError(
             f"{target}: the path from {path} loses {base.loss_percent:g} % already, and it would take {count} echoes to"
             f" prove {added.loss_percent:g} % more; use a greater loss, or 0"
         )
+
+
+def _payload_bytes(rate_mbit: float) -> int:
+    """Return the size of the large echoes that prove a rate."""
+    return min(PAYLOAD_MAX, round(rate_mbit * 1e3 / 8 * TRANSMISSION_MS))
+
+
+def _transmission_ms(base: Quality, added: Quality) -> float:
+    """Return the round-trip time in milliseconds that the added rate adds to large echoes."""
+    per_mbit = 2 * 8 * _payload_bytes(added.rate_mbit) / 1e3
+    return per_mbit / added.rate_mbit - (per_mbit / base.rate_mbit if base.rate_mbit else 0.0)
 
 
 class _SharedMeasurements:
@@ -152,3 +173,27 @@ def path_probes(
         share = loss_threshold(echo_loss(base.loss_percent), echo_loss(base.plus(added).loss_percent))
         conditions[f"{path} loses more than {100 * share:.2g} %"] = lambda: measurements.loss_share() > share
     return conditions
+
+
+def rate_probe(
+    path: str, base: Quality, added: Quality, measure: Callable[[int], RoundTripTimes]
+) -> dict[str, Callable[[], bool]]:
+    """Return the probe for the rate limit of a path; empty without one.
+
+    Args:
+        path: name of the path.
+        base: quality of the path without the fault.
+        added: quality that the fault adds.
+        measure: measures ``RATE_PINGS`` echoes with a number of payload bytes.
+    """
+    if not added.rate_mbit:
+        return {}
+    payload_bytes = _payload_bytes(added.rate_mbit)
+    least_ms = _transmission_ms(Quality(), added) - (1 - RATE_SHARE) * _transmission_ms(base, added)
+
+    def is_limited() -> bool:
+        return all(
+            measure(payload_bytes).p50_ms - measure(PAYLOAD_BYTES).p50_ms >= least_ms for _ in range(MEASUREMENTS_MAX)
+        )
+
+    return {f"{path} carries at most {added.rate_mbit:g} Mbit/s": is_limited}

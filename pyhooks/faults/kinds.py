@@ -332,7 +332,8 @@ def create_fault(cluster: RunningCluster, kind: str, target: FaultTarget, settin
         cluster: the cluster.
         kind: as in ``rackgate rack KIND``.
         target: rack or broker.
-        settings: ``peers`` of cut, ``rtt_ms``, ``jitter_ms`` and ``loss_percent`` of slow, ``controllers`` of wipe.
+        settings: ``peers`` of cut; ``rtt_ms``, ``jitter_ms``, ``loss_percent`` and ``rate_mbit`` of slow;
+            ``controllers`` of wipe.
 
     Raises:
         RackgateError: the fault is impossible for this target.

@@ -1,4 +1,4 @@
-"""Slowed rack, broker or brokers: delay, jitter and loss on all paths to it, each proved by ICMP echo."""
+"""Slowed rack, broker or brokers: delay, jitter, loss and rate limit of all paths to it, each proved by ICMP echo."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ LOSS_MIN, LOSS_MAX = 1.0, 90.0
 # Over paths that lose more than this in each direction, a few echoes prove nothing.
 PROBE_LOSS_MAX = 30.0
 RTT_MAX_MS = 1500.0
+# With a higher rate a packet takes too little time to be measured; a lower one would leave Kafka no bandwidth.
+RATE_MIN_MBIT, RATE_MAX_MBIT = 1.0, 200.0
 
 
 @dataclass(frozen=True)
 class SlowFault:
-    """Delay, jitter and loss on all paths to the target; paths between a rack's own nodes are unaffected.
+    """Delay, jitter, loss and rate limit of all paths to the target; paths inside a rack are unaffected.
 
     Each of several brokers is slowed by itself, so paths between two of them get twice the delay.
     """
@@ -37,11 +39,11 @@ class SlowFault:
         """Reject a slowdown that could not be proved.
 
         Raises:
-            RackgateError: delay, jitter or loss is out of range, or there is no path to slow.
+            RackgateError: delay, jitter, loss or rate is out of range, or there is no path to slow.
         """
         added = self.added
-        if min(added.rtt_ms, added.jitter_ms, added.loss_percent) < 0:
-            raise RackgateError(f"{self.target}: delay, jitter and loss can't be less than 0")
+        if min(vars(added).values()) < 0:
+            raise RackgateError(f"{self.target}: delay, jitter, loss and rate can't be less than 0")
         if added.rtt_ms <= 0:
             raise RackgateError(f"{self.target}: slow needs a round trip above 0 ms, or it can't be proved")
         if added.rtt_ms > RTT_MAX_MS:
@@ -59,6 +61,13 @@ class SlowFault:
                 f"{self.target}: a loss of {added.loss_percent:g} % can't be proved: from {LOSS_MIN:g} to"
                 f" {LOSS_MAX:g}, or 0; use cut to lose all packets"
             )
+        if added.rate_mbit and not RATE_MIN_MBIT <= added.rate_mbit <= RATE_MAX_MBIT:
+            raise RackgateError(
+                f"{self.target}: a rate of {added.rate_mbit:g} Mbit/s can't be proved: from {RATE_MIN_MBIT:g} to"
+                f" {RATE_MAX_MBIT:g}, or 0 for no limit"
+            )
+        if added.rate_mbit and (added.jitter_ms or added.loss_percent):
+            raise RackgateError(f"{self.target}: a rate can't be proved together with jitter or loss")
         if not self.paths():
             raise RackgateError(f"{self.target}: there is no other site whose path could be slowed")
 
@@ -74,12 +83,15 @@ class SlowFault:
         return (*clients, *rack_mates, *far)
 
     def probes(self) -> dict[str, Probe]:
-        """Return probes for the delay, jitter and loss of each path to the target."""
+        """Return probes for the delay, jitter, loss and rate limit of each path to the target."""
         probes: dict[str, Probe] = {}
         for source, node in self.paths():
             name = f"{source.name if source else 'clients'} to {node.name}"
             base = self._base_quality(site_of(self.cluster, source), node.site)
-            probes |= delay_measurement.path_probes(name, base, self.added, partial(self.cluster.rtt, node, source))
+            measure = partial(self.cluster.rtt, node, source)
+            probes |= delay_measurement.path_probes(name, base, self.added, measure)
+            with_payload = partial(measure, delay_measurement.RATE_PINGS)
+            probes |= delay_measurement.rate_probe(name, base, self.added, with_payload)
         return probes
 
     def _base_quality(self, site: str, target_site: str) -> Quality:

@@ -354,14 +354,21 @@ class Lab:
         """Return the ids of the registered and unfenced brokers; see ``topics.unfenced``."""
         return topics.unfenced(self.admin)
 
-    def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> RoundTripTimes:
+    def rtt(
+        self,
+        target: Node,
+        source: Node | None = None,
+        count: int = echo.PING_COUNT,
+        payload_bytes: int = echo.PAYLOAD_BYTES,
+    ) -> RoundTripTimes:
         """Measure the round-trip time to ``target`` from ``source`` (None: from the clients).
 
         Raises:
             RackgateError: no echo reply.
         """
         name = source.name if source else "clients"
-        return echo.measure(name, target.name, target.ip, self.machine(source) if source else None, count)
+        machine = self.machine(source) if source else None
+        return echo.measure(name, target.name, target.ip, machine, count, payload_bytes)
 
     def wait_quorum(self) -> None:
         """Wait until a controller is active, according to the controllers' logs: no broker can be queried yet.

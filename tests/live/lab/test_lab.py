@@ -452,7 +452,7 @@ registry.FaultRecord("melt", "rack", "b", {}, time.monotonic_ns(), 1, {}, "", "i
 
 def test_two_racks_may_be_slow_and_overlapping_partitions_are_refused(person: Person) -> None:
     up(person)
-    person.check_output("rack", "slow", "a", "--rtt-ms", "80")
+    person.check_output("rack", "slow", "a", "--rtt-ms", "80", "--rate-mbit", "50")
     # on a busy machine, the delay of a's link varies by more than a small jitter
     person.check_output("rack", "slow", "b", "--rtt-ms", "60", "--jitter-ms", "30", "--loss-percent", "5")
     refused = person.run("rack", "cut", "c")

@@ -92,6 +92,8 @@ def test_noise_of_a_busy_machine_is_not_taken_for_a_delay() -> None:
         (Quality(20, 10), Quality(24), r"jitter_ms = 10 already: .* round trip of 25 ms or more"),
         (Quality(20, 4), Quality(100, 23), r"jitter_ms = 4 already: .* jitter of 24 ms or more, or 0"),
         (Quality(20, 0, 50), Quality(20, 0, 1), r"loses 50 % already, and it would take \d{5,} echoes"),
+        (Quality(20, 4), Quality(100, rate_mbit=20), "varies or loses packets already, so no rate can be proved"),
+        (Quality(rate_mbit=20), Quality(100, rate_mbit=20), "carries at most 20 Mbit/s already: use a lower rate"),
     ],
 )
 def test_an_undetectable_delay_is_rejected(base: Quality, added: Quality, error: str) -> None:

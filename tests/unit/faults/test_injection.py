@@ -251,6 +251,8 @@ SINGLE.topology = topology.load(topology.find("single"))
         (CLUSTER, "slow", {"rtt_ms": 2000.0}, "indistinguishable from a cut"),
         (CLUSTER, "slow", {"rtt_ms": 9.0, "loss_percent": 0.1}, "can't be proved: from 1 to 90"),
         (CLUSTER, "slow", {"rtt_ms": 9.0, "loss_percent": 100.0}, "can't be proved: from 1 to 90"),
+        (CLUSTER, "slow", {"rtt_ms": 9.0, "rate_mbit": 0.5}, "can't be proved: from 1 to 200"),
+        (CLUSTER, "slow", {"rtt_ms": 9.0, "rate_mbit": 20.0, "loss_percent": 2.0}, "together with jitter or loss"),
         (EMPTY, "cut", {"peers": ["e"]}, "site 'e' has no node or client"),
         (SINGLE, "cut", {}, "no other site"),
         (SINGLE, "slow", {"rtt_ms": 5.0}, "no other site"),
@@ -438,6 +440,25 @@ def test_delay_jitter_and_loss_are_verified_separately(monkeypatch: pytest.Monke
         else:
             kept = 1
         assert [probe() for probe in fault.probes().values()].count(False) == len(fault.paths())
+
+
+@pytest.mark.parametrize("rate_mbit", [1.0, 20.0, 200.0])
+def test_a_rate_is_verified_by_echoes_of_two_sizes(monkeypatch: pytest.MonkeyPatch, rate_mbit: float) -> None:
+    fault = kinds.create_fault(CLUSTER, "slow", RACK_B, {"rtt_ms": 40.0, "rate_mbit": rate_mbit})
+
+    def rtt(_target: Node, _source: Node | None, count: int, payload_bytes: int = 56) -> RoundTripTimes:
+        p50_ms = 42 + 2 * 8 * payload_bytes / (carried_mbit[-1] * 1e3)
+        return RoundTripTimes("x", "y", count, count, p50_ms, p50_ms, p50_ms)
+
+    monkeypatch.setattr(CLUSTER, "rtt", rtt)
+    outcomes, carried_mbit = [], [rate_mbit]
+    for factor in (1, 4):
+        carried_mbit.append(factor * rate_mbit)
+        probes = {name: probe for name, probe in fault.probes().items() if "carries" in name}
+        assert len(probes) == len(fault.paths())
+        assert all(name.endswith(f" carries at most {rate_mbit:g} Mbit/s") for name in probes)
+        outcomes.append({probe() for probe in probes.values()})
+    assert outcomes == [{True}, {False}]
 
 
 def test_delays_of_slow_racks_add_up_on_shared_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
