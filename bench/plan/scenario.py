@@ -195,6 +195,7 @@ class BenchCell:
         replicas: replicas of each of its topics.
         question: question that the cell decides, or None.
         instruments: further instruments that measure its arms after the blocks, see ``bench.run.instruments``.
+        instrument_rounds: how often each of them measures each arm; the order of the arms alternates.
         found_racks: broker id to rack on an existing cluster; None to read the racks from the topology.
     """
 
@@ -208,6 +209,7 @@ class BenchCell:
     replicas: tuple[int, ...] = ()
     question: Question | None = None
     instruments: tuple[InstrumentName, ...] = ()
+    instrument_rounds: int = 1
     found_racks: Mapping[int, str] | None = None
 
     @property
@@ -309,6 +311,8 @@ class Scenario:
                 "judged": [name for name, quantile in JUDGED.items() if quantile in cell.judged],
                 "question": cell.question and asdict(cell.question),
                 "instruments": list(cell.instruments),
+                # left out if it is 1, as in earlier results
+                **({"instrument_rounds": cell.instrument_rounds} if cell.instrument_rounds > 1 else {}),
             }
             for cell in self.cells
         ]

@@ -182,6 +182,7 @@ def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | N
         if table.has("question")
         else None,
         instruments=table.choices("instruments", INSTRUMENTS, default=()),
+        instrument_rounds=table.whole("instrument_rounds", 1, 20, default=1),
     )
     if unknown := [broker for broker in replicas if broker not in cell.racks]:
         raise table.wrong("state", f"topology {place} has no broker {unknown[0]}")

@@ -201,9 +201,12 @@ def instrument_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
             for instrument, numbers in measured.items():
                 client = arms[arm]["client_percentiles_ms"]["p50"] if instrument == "producer-perf-test" else None
                 label = arms[arm]["label"]
+                # earlier results have a single run
+                p50_ms = [run["p50_ms"] for run in numbers.get("runs", [])]
+                extent = f" ({FILTERS['ms'](min(p50_ms))} to {FILTERS['ms'](max(p50_ms))})" if len(p50_ms) > 1 else ""
                 rows.append(
                     {"cell": cell["cell"], "arm": arm, "label": label, "instrument": instrument, **numbers}
-                    | {"client_p50_ms": client}
+                    | {"client_p50_ms": client, "p50_range": extent}
                 )
     return sorted(rows, key=lambda row: (row["cell"], row["instrument"]))
 

@@ -22,7 +22,7 @@ from pyhooks.kafka.topics import LeaderAndIsr, TopicSpec
 # slow follower; killed followers, fixed part and each; two probes of all arms.
 BLOCK_S, TOPICS_S, SLOW_S, DEAD_S, EACH_DEAD_S, PROBES_S = 1.5, 11.0, 15.0, 12.0, 15.0, 4.0
 # one measurement of an arm by another instrument
-INSTRUMENT_S = 7.0
+INSTRUMENT_S = 5.0
 UNDER_LOAD, ROUND_TRIPS_S = "under load", 60.0
 # Limit of consecutive attempts at a block. A state that does not last through any of them is not the cell's state.
 MAX_DISCARDED = 3
@@ -38,7 +38,8 @@ def planned_s(cell: BenchCell, blocks: int, *, first: bool, ramp: bool) -> float
     warm_ups = _warm_ups(cell, first=first) + (plan.warmup_blocks_again if first and ramp else 0)
     seconds = TOPICS_S + PROBES_S + blocks * (block_s + BLOCK_S) + warm_ups * block_s
     measured_arms = [arm for arm in cell.scenario.latency_arms if arm.latency != "control"]
-    seconds += INSTRUMENT_S * len(cell.instruments) * (len(measured_arms) - len(cell.refusing))
+    measurements = len(cell.instruments) * cell.instrument_rounds * (len(measured_arms) - len(cell.refusing))
+    seconds += INSTRUMENT_S * measurements
     seconds += SLOW_S * bool(reached.slow) + (DEAD_S + EACH_DEAD_S * len(reached.dead) if reached.dead else 0.0)
     if ramp and cell.scenario.ramp:
         rates = cell.scenario.ramp.rates(cell.setting.record_bytes)
@@ -224,30 +225,37 @@ class CellRun:
         """Measure the driven arms, without the control, with the cell's further instruments, on topics of their own.
 
         Returns:
-            Arm to instrument to ``bench.run.instruments.Measurement``.
+            Arm to instrument to ``bench.run.instruments.summarise``.
         """
         session, cell = self.session, self.cell
         arms = [arm for arm in cell.scenario.latency_arms if arm.id in self.driven and arm.latency != "control"]
         measured: dict[str, dict[str, Any]] = {arm.id: {} for arm in arms if cell.instruments}
         for instrument in cell.instruments:
-            for number, arm in enumerate(arms):
-                session.steps.tell(f"{cell.id}: {instrument}, {arm.label}")
-                topic = f"{session.prefix}{cell.id}-{session.number}-{instrument}-{number}"
-                session.topics.create([TopicSpec(topic, cell.replicas, {}, cell.setting.partitions)])
-                session.topics.apply_settings({arm.id: topic}, [arm])
-                measurement = instruments.measure(
-                    instrument,
-                    session.target.run_tool,
-                    self.bootstrap,
-                    topic,
-                    cell.setting,
-                    rate_per_s=rate_per_s,
-                    acks=arm.acks,
-                    client=cell.scenario.client,
-                )
-                if measurement is not None:
-                    measured[arm.id][instrument] = measurement.as_json()
-                _delete(session, [topic])
+            prefix = f"{session.prefix}{cell.id}-{session.number}-{instrument}"
+            topics = {arm.id: f"{prefix}-{number}" for number, arm in enumerate(arms)}
+            session.topics.create(
+                [TopicSpec(topic, cell.replicas, {}, cell.setting.partitions) for topic in topics.values()]
+            )
+            session.topics.apply_settings(topics, arms)
+            runs: dict[str, list[instruments.Measurement]] = {arm.id: [] for arm in arms}
+            for number in range(cell.instrument_rounds):
+                for arm in arms if number % 2 == 0 else reversed(arms):
+                    session.steps.tell(f"{cell.id}: {instrument}, {arm.label}")
+                    measurement = instruments.measure(
+                        instrument,
+                        session.target.run_tool,
+                        self.bootstrap,
+                        topics[arm.id],
+                        cell.setting,
+                        rate_per_s=rate_per_s,
+                        acks=arm.acks,
+                        client=cell.scenario.client,
+                    )
+                    runs[arm.id] += [measurement] if measurement else []
+            for arm_id, measurements in runs.items():
+                if measurements:
+                    measured[arm_id][instrument] = instruments.summarise(measurements)
+            _delete(session, list(topics.values()))
         return measured
 
     def _slots(self, settings_of: int, blocks: Sequence[int], rate_per_s: float) -> tuple[schedule.Slot, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from pyhooks.core.errors import RackgateError
 # Length of one measurement in seconds, and the share of its records that warms up the client.
 MEASURED_S, WARM_UP_SHARE = 3.0, 0.3
 # The tool of end-to-end latency and a transaction handle one record at a time.
-SERIAL_RECORDS = 100
+SERIAL_RECORDS = 50
 TIMEOUT_S = 120.0
 
 # Runs a tool of Kafka against the lab's brokers and returns its output.
@@ -46,6 +46,14 @@ class Measurement:
     def as_json(self) -> dict[str, Any]:
         """Return the measurement as plain JSON."""
         return asdict(self)
+
+
+def summarise(runs: Sequence[Measurement]) -> dict[str, Any]:
+    """Return the median over runs of each figure, the number of all records, and the ``runs`` themselves."""
+    plain = [run.as_json() for run in runs]
+    figures = {name: [run[name] for run in plain if run[name] is not None] for name in plain[0]}
+    medians = {name: float(np.median(values)) if values else None for name, values in figures.items()}
+    return {**medians, "records": sum(figures["records"]), "runs": plain}
 
 
 def producer_perf_test(

@@ -129,7 +129,7 @@ def test_the_full_plan_has_the_required_cells_and_meets_its_target(tmp_path: Pat
     }
     usual = {"A": "baseline", "A'": "control", "B": "candidate", "C": "candidate", "P": "positive"}
     # M=3 with R=2 is in one cell, which has the other instruments, too.
-    assert roles.pop("healthy") == usual | {"F": "candidate"}
+    assert roles.pop("healthy-20") == usual | {"F": "candidate"}
     assert list(roles.values()) == [usual] * 10
     for cell in full.cells:
         assert cell.reached.isr[0] == 1 == cell.replicas[0]

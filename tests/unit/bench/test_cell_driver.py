@@ -27,7 +27,15 @@ from bench.load.schedule import Slot
 from bench.plan import scenarios
 from bench.plan.cluster_states import StateBrokers
 from bench.plan.scenario import BenchArm, BenchCell
-from bench.run import cell_measurement, measurement_session, refusal_probe, run_result, run_store, sustained_rate
+from bench.run import (
+    cell_measurement,
+    instruments,
+    measurement_session,
+    refusal_probe,
+    run_result,
+    run_store,
+    sustained_rate,
+)
 from bench.run.client_security import ClientSecurity
 from bench.run.measurement_session import MeasurementSession
 from pyhooks.core.errors import RackgateError
@@ -226,15 +234,40 @@ def test_an_arm_that_acknowledges_where_refusal_is_expected_fails_the_run(this: 
         assert reasons == ([] if exception else [("failed", "cell isr-2-in-1: M=2, R=2")])
 
 
+def test_instruments_measure_the_arms_in_alternating_order(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = next(cell for cell in FULL.cells if cell.id == "healthy-20")
+    order: dict[str, list[str]] = {}
+
+    def measure(
+        instrument: str, _run_tool: object, _bootstrap: str, topic: str, *_: object, acks: str, **__: object
+    ) -> instruments.Measurement | None:
+        order.setdefault(instrument, []).append(topic[-1])
+        if instrument == "transaction" and acks == "1":
+            return None
+        return instruments.Measurement(50, float(len(order[instrument])), 9.0)
+
+    this.target.run_tool = None  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(instruments, "measure", measure)
+    cell_measurement.measure(this, cell)
+    (seen,) = this.store.cell(cell.id)
+    assert {instrument: "".join(turns) for instrument, turns in order.items()} == dict.fromkeys(
+        cell.instruments, "012344321001234"
+    )
+    assert list(seen["instruments"]["P"]) == ["producer-perf-test", "end-to-end"]
+    first = seen["instruments"]["A"]["end-to-end"]
+    assert (first["records"], first["p50_ms"], first["mean_ms"]) == (150, 10.0, None)
+    assert [run["p50_ms"] for run in first["runs"]] == [1.0, 10.0, 11.0]
+
+
 def test_only_missing_blocks_are_measured_and_later_cells_warm_up_less(this: FakeSession) -> None:
-    cell = cell_of("healthy")
+    cell = cell_of("healthy-20")
     for block in (0, 1, 19):
         path = this.store.unfinished("x")
         path.mkdir()
         this.store.keep(path, cell.id, f"{block:03d}.0")
     cell_measurement.measure(this, cell)
     names = [name for name, _, _ in this.driven_slots]
-    assert names == ["healthy-warmup", *(f"healthy-{block:03d}" for block in range(2, 19))]
+    assert names == ["healthy-20-warmup", *(f"healthy-20-{block:03d}" for block in range(2, 19))]
     warm = cell.scenario.latency
     assert {slot.block for slot in this.driven_slots[0][1]} == set(range(-warm.warmup_blocks, 0))
     cell_measurement.measure(this, cell_of("large-50"))
@@ -245,7 +278,7 @@ def test_only_missing_blocks_are_measured_and_later_cells_warm_up_less(this: Fak
 def test_a_state_that_did_not_last_is_noted(this: FakeSession) -> None:
     exceptions = iter(["", "NotEnoughReplicasException"])
     this.responses = lambda names: dict.fromkeys(names, next(exceptions))
-    cell_measurement.measure(this, cell_of("healthy"))
+    cell_measurement.measure(this, cell_of("healthy-20"))
     assert "probes got {} before the blocks and" in this.notes[0]
 
 
@@ -278,15 +311,15 @@ def test_a_state_that_never_lasts_ends_the_run(this: FakeSession) -> None:
         return {(name, 0): LeaderAndIsr(1, isr) for name in names}
 
     this.topics.reported = states  # type: ignore[attr-defined]
-    with pytest.raises(RackgateError, match=r"cell healthy: .*block 1: .*ISR \[1, 2\]"):
-        cell_measurement.measure(this, cell_of("healthy"))
-    assert len(this.store.discarded("healthy")) == cell_measurement.MAX_DISCARDED
+    with pytest.raises(RackgateError, match=r"cell healthy-20: .*block 1: .*ISR \[1, 2\]"):
+        cell_measurement.measure(this, cell_of("healthy-20"))
+    assert len(this.store.discarded("healthy-20")) == cell_measurement.MAX_DISCARDED
 
 
 def test_an_unknown_state_is_no_proof(this: FakeSession) -> None:
     this.topics.reported = lambda _: {}  # type: ignore[attr-defined]
     with pytest.raises(RackgateError, match=r"before block 1 .*unknown"):
-        cell_measurement.measure(this, cell_of("healthy"))
+        cell_measurement.measure(this, cell_of("healthy-20"))
 
 
 def test_the_state_of_every_partition_is_proved(this: FakeSession) -> None:
@@ -310,17 +343,17 @@ def test_the_state_of_every_partition_is_proved(this: FakeSession) -> None:
 
 
 def test_a_load_has_the_partitions_of_its_cell(this: FakeSession) -> None:
-    cell = next(one for one in scenarios.load("full", partitions=64).cells if one.id == "healthy")
+    cell = next(one for one in scenarios.load("full", partitions=64).cells if one.id == "healthy-20")
     assert {(spec.partitions, len(spec.assignment)) for spec in cell_topics(cell, 1)} == {(64, 64)}
     assert this.load("x", (), cell=cell).partitions == 64
     # topics of the outage phase have one
-    assert this.load("outage", ()).partitions == this.load("x", (), cell=cell_of("healthy")).partitions == 1
+    assert this.load("outage", ()).partitions == this.load("x", (), cell=cell_of("healthy-20")).partitions == 1
 
 
 def test_a_cell_in_which_every_arm_refuses_ends_the_run(this: FakeSession) -> None:
     this.responses = lambda names: dict.fromkeys(names, "NotEnoughReplicasException")
-    with pytest.raises(RackgateError, match="cell healthy: every arm refuses"):
-        cell_measurement.measure(this, cell_of("healthy"))
+    with pytest.raises(RackgateError, match="cell healthy-20: every arm refuses"):
+        cell_measurement.measure(this, cell_of("healthy-20"))
 
 
 def test_the_rate_a_lab_sustains_is_measured_once_and_kept(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,8 +379,8 @@ def test_the_rate_a_lab_sustains_is_measured_once_and_kept(this: FakeSession, mo
     assert not list(this.store.unfinished("none").parent.glob("*"))
     took |= {2000: 30.0}
     this.driven_slots.clear()
-    cell_measurement.rate_of(this, cell_of("healthy"))
-    assert this.driven_slots[0][0] == "ramp-healthy-250"
+    cell_measurement.rate_of(this, cell_of("healthy-20"))
+    assert this.driven_slots[0][0] == "ramp-healthy-20-250"
 
 
 def test_a_load_has_the_cell_s_client_size_and_linger(this: FakeSession) -> None:
@@ -370,14 +403,14 @@ def use_real_loads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_failed_load_costs_one_block_and_a_note(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
     use_real_loads(monkeypatch)
-    cell = cell_of("healthy")
+    cell = cell_of("healthy-20")
     # the warm-up, and one block twice
     this.failing = {1, 5, 6}
     cell_measurement.measure(this, cell)
     blocks = cell.scenario.latency.blocks
     assert len(set(this.load_names)) == len(this.load_names) == 1 + blocks + len(this.failing)
     failed = [this.load_names[number - 1] for number in sorted(this.failing)]
-    assert [name.rsplit("-", 1)[0] for name in failed] == ["healthy-warmup", "healthy-002", "healthy-002"]
+    assert [name.rsplit("-", 1)[0] for name in failed] == ["healthy-20-warmup", "healthy-20-002", "healthy-20-002"]
     assert this.notes == [
         f"load {name} is repeated: failure {number}" for name, number in zip(failed, (1, 5, 6), strict=True)
     ]
@@ -393,10 +426,10 @@ def test_a_load_that_fails_repeatedly_ends_the_run_with_its_error(
     use_real_loads(monkeypatch)
     this.failing = range(1, 99)
     with pytest.raises(RackgateError, match=f"^failure {measurement_session.MAX_ATTEMPTS}$"):
-        cell_measurement.measure(this, cell_of("healthy"))
+        cell_measurement.measure(this, cell_of("healthy-20"))
     assert len(this.load_names) == measurement_session.MAX_ATTEMPTS == len(this.notes) + 1
-    assert this.store.kept("healthy") == {}
-    assert this.store.warm_up("healthy") is None
+    assert this.store.kept("healthy-20") == {}
+    assert this.store.warm_up("healthy-20") is None
 
 
 def test_only_different_settings_are_changed_and_awaited() -> None:
@@ -534,7 +567,7 @@ def test_only_the_positive_control_s_client_has_acks_1_and_no_idempotence(
     monkeypatch.setattr("pyhooks.jvm.producer.Producer", Client)
     monkeypatch.setattr(pacer.ArmPacer, "drive", lambda *_: [])
     monkeypatch.setattr(pd, "concat", lambda *_, **__: None)
-    cell = cell_of("java-50" if client == "java" else "healthy")
+    cell = cell_of("java-50" if client == "java" else "healthy-20")
     arms = [arm.id for arm in cell.scenario.latency_arms]
     slots = tuple(schedule.steady_slot(arm, f"t-{arm}", rate_per_s=10, seconds=0.1) for arm in arms)
     load = this.load("x", slots, cell=cell)

@@ -60,7 +60,7 @@ def test_replicas_are_taken_from_the_racks_in_turn() -> None:
 def test_the_plan_uses_the_cluster_s_brokers_and_keeps_cells_without_faults() -> None:
     made, notes = fit_plan(scenarios.load("full"), seen(FIVE), ASKED)
     assert [cell.id for cell in made.cells] == [
-        "healthy",
+        "healthy-20",
         "small-80",
         "large-50",
         "java-50",
