@@ -28,21 +28,13 @@ PYTHON_MODULES = {
 
 @dataclass(frozen=True)
 class UsageSample:
-    """Resource usage of the processes of one kind at one moment.
+    """Resource usage of the processes of one kind at one moment."""
 
-    Attributes:
-        at_ns: monotonic time.
-        kind: a ``process_kind``, ``machine`` for all CPUs together, or ``unknown`` for processes that can't be read.
-        processes: number of processes.
-        cpu_s: CPU seconds used since each process started; None if unknown.
-        rss_mb: resident memory, shared pages counted once per process; None if unknown.
-    """
-
-    at_ns: int
-    kind: str
-    processes: int
-    cpu_s: float | None
-    rss_mb: float | None
+    at_ns: int  # monotonic time
+    kind: str  # a ``process_kind``, ``machine`` for all CPUs together, or ``unknown`` for processes that can't be read
+    processes: int  # number of processes
+    cpu_s: float | None  # CPU seconds used since each process started; None if unknown
+    rss_mb: float | None  # resident memory, shared pages counted once per process; None if unknown
 
 
 def process_kind(arguments: list[str], root: Path = Path("/")) -> str | None:

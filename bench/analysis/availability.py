@@ -37,19 +37,12 @@ REFUSALS = frozenset(name.rsplit(".", 1)[-1] for name in TOO_FEW | TOO_FEW_AFTER
 
 @dataclass(frozen=True)
 class SettledOutage:
-    """Settled outage of one topic: from a settling time after the rack left its ISR until the heal begins.
+    """Settled outage of one topic: from a settling time after the rack left its ISR until the heal begins."""
 
-    Attributes:
-        topic: name of the topic.
-        left_ns: first observation of an ISR without the rack.
-        from_ns: start.
-        to_ns: end.
-    """
-
-    topic: str
-    left_ns: int
-    from_ns: int
-    to_ns: int
+    topic: str  # name of the topic
+    left_ns: int  # first observation of an ISR without the rack
+    from_ns: int  # start
+    to_ns: int  # end
 
 
 def rack_fault(events: Iterable[Event], rack: str) -> RecordedFault | None:

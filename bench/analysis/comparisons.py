@@ -29,19 +29,13 @@ def quantile_name(quantile: float) -> str:
 
 @dataclass(frozen=True)
 class CellMeasurements:
-    """Measurements of one cell.
+    """Measurements of one cell."""
 
-    Attributes:
-        cell: the cell.
-        rounds: quantiles of each arm in each block, in ms; see ``bench.analysis.latency_analysis``.
-        summary: outcomes of the records of each arm.
-        counts: for each arm and block the number of latencies in each bin.
-    """
-
-    cell: BenchCell
+    cell: BenchCell  # the cell
+    # quantiles of each arm in each block, in ms; see ``bench.analysis.latency_analysis``
     rounds: Sequence[Mapping[str, Any]]
-    summary: Mapping[str, Mapping[str, Any]]
-    counts: Mapping[str, Mapping[int, BinCounts]]
+    summary: Mapping[str, Mapping[str, Any]]  # outcomes of the records of each arm
+    counts: Mapping[str, Mapping[int, BinCounts]]  # for each arm and block the number of latencies in each bin
 
     def not_acked(self, arms: Sequence[str]) -> int:
         """Return how many measured records of these arms were not acknowledged."""

@@ -76,19 +76,12 @@ _TINY = 1e-300
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimate from blocks, with an error that follows Student's t.
-
-    Attributes:
-        point: the estimate.
-        error: its standard error.
-        blocks: number of blocks.
-        trim: share of the blocks that is left out at each end.
-    """
+    """Estimate from blocks, with an error that follows Student's t."""
 
     point: float
-    error: float
-    blocks: int
-    trim: float = 0.0
+    error: float  # its standard error
+    blocks: int  # number of blocks
+    trim: float = 0.0  # share of the blocks that is left out at each end
 
     @property
     def freedom(self) -> int:
@@ -116,15 +109,10 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Effect:
-    """Estimates of one comparison; the first of each kind is published, and ``equivalent`` requires all.
+    """Estimates of one comparison; the first of each kind is published, and ``equivalent`` requires all."""
 
-    Attributes:
-        ratios: estimates of the logarithm of the ratio: trimmed and untrimmed, or pooled.
-        differences: the same of the difference in ms.
-    """
-
-    ratios: tuple[Estimate, ...]
-    differences: tuple[Estimate, ...]
+    ratios: tuple[Estimate, ...]  # estimates of the logarithm of the ratio: trimmed and untrimmed, or pooled
+    differences: tuple[Estimate, ...]  # the same of the difference in ms
 
     @property
     def log_ratio(self) -> Estimate:
@@ -181,15 +169,10 @@ def block_effect(latencies_ms: Floats, baselines_ms: Floats, rules: VerdictRules
 
 @dataclass(frozen=True)
 class BlockCounts:
-    """Counts of an arm's latencies.
+    """Counts of an arm's latencies."""
 
-    Attributes:
-        values_ms: latency of each bin, ascending, shape (bins,).
-        counts: shape (blocks, bins).
-    """
-
-    values_ms: Floats
-    counts: Ints
+    values_ms: Floats  # latency of each bin, ascending, shape (bins,)
+    counts: Ints  # shape (blocks, bins)
 
 
 def pooled_effect(
@@ -238,17 +221,11 @@ def holm(p_values: Sequence[float], hypotheses: int) -> list[float]:
 
 @dataclass(frozen=True)
 class Decision:
-    """Verdict of the tests on one comparison, before its control is considered.
-
-    Attributes:
-        verdict: the verdict itself.
-        p_equivalent: adjusted p-value of "not equivalent", to be compared with ``alpha``.
-        p_different: the smaller of the adjusted p-values of "not slower" and "not faster".
-    """
+    """Verdict of the tests on one comparison, before its control is considered."""
 
     verdict: RatioVerdict
-    p_equivalent: float
-    p_different: float
+    p_equivalent: float  # adjusted p-value of "not equivalent", to be compared with ``alpha``
+    p_different: float  # the smaller of the adjusted p-values of "not slower" and "not faster"
 
 
 def decide(

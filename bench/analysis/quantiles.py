@@ -32,15 +32,10 @@ def bin_of(value: str) -> Column:
 
 @dataclass(frozen=True)
 class BinCounts:
-    """Number of observations in each bin.
+    """Number of observations in each bin."""
 
-    Attributes:
-        bins: bins in ascending order, int64.
-        counts: one count per bin, int64.
-    """
-
-    bins: Ints
-    counts: Ints
+    bins: Ints  # bins in ascending order, int64
+    counts: Ints  # one count per bin, int64
 
     @property
     def total(self) -> int:
@@ -84,17 +79,11 @@ def pool_counts(groups: Sequence[BinCounts]) -> BinCounts:
 
 @dataclass(frozen=True)
 class QuantileQuery:
-    """Quantile to compute.
+    """Quantile to compute."""
 
-    Attributes:
-        groups: groups whose observations are pooled.
-        counts: pooled counts of these groups.
-        quantile: quantile as a fraction; 1 is the maximum.
-    """
-
-    groups: tuple[Key, ...]
-    counts: BinCounts
-    quantile: float
+    groups: tuple[Key, ...]  # groups whose observations are pooled
+    counts: BinCounts  # pooled counts of these groups
+    quantile: float  # quantile as a fraction; 1 is the maximum
 
 
 def exact_quantiles(frame: DataFrame, value: str, keys: Sequence[str], queries: Sequence[QuantileQuery]) -> list[float]:

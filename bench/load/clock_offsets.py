@@ -34,36 +34,22 @@ _QUERY, _START = b"?", b"="
 
 @dataclass(frozen=True)
 class ClockReading:
-    """An executor's reading of its clock and of the driver's.
+    """An executor's reading of its clock and of the driver's."""
 
-    Attributes:
-        boot_id: identifies the clock of a host.
-        at_ns: its own monotonic clock, read once.
-        ahead_ns: its clock minus the driver's; None if the driver did not respond.
-        error_ns: bound of the error of ``ahead_ns``; None likewise.
-    """
-
-    boot_id: str
-    at_ns: int
-    ahead_ns: int | None
-    error_ns: int | None
+    boot_id: str  # identifies the clock of a host
+    at_ns: int  # its own monotonic clock, read once
+    ahead_ns: int | None  # its clock minus the driver's; None if the driver did not respond
+    error_ns: int | None  # bound of the error of ``ahead_ns``; None likewise
 
 
 @dataclass(frozen=True)
 class ClockOffset:
-    """Difference between a host's clock and the driver's.
+    """Difference between a host's clock and the driver's."""
 
-    Attributes:
-        ahead_ms: measured difference; the start of a load is moved by it, unless both read the same clock.
-        error_ms: bound of its error.
-        how: ``connection`` or ``job``.
-        same: whether the host is the driver's own, so that the true difference is 0.
-    """
-
-    ahead_ms: float
-    error_ms: float
-    how: str
-    same: bool
+    ahead_ms: float  # measured difference; the start of a load is moved by it, unless both read the same clock
+    error_ms: float  # bound of its error
+    how: str  # ``connection`` or ``job``
+    same: bool  # whether the host is the driver's own, so that the true difference is 0
 
     @property
     def text(self) -> str:
@@ -87,14 +73,10 @@ class DriverAddress:
 
 @dataclass(frozen=True)
 class DriverClock:
-    """This process's monotonic clock, as served to load hosts.
-
-    Attributes:
-        start_ns: start of the load on this clock, as soon as its tasks have agreed on it.
-    """
+    """This process's monotonic clock, as served to load hosts."""
 
     at: DriverAddress
-    start_ns: Future[int]
+    start_ns: Future[int]  # start of the load on this clock, as soon as its tasks have agreed on it
 
 
 @contextmanager

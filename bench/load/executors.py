@@ -48,29 +48,18 @@ SCHEMA = "survey string"
 
 @dataclass(frozen=True)
 class LoadHost:
-    """An executor as a load host.
+    """An executor as a load host."""
 
-    Attributes:
-        name: host and executor, as in the column ``host`` of the observations.
-        cpus: number of CPUs that it may use.
-        machine: platform of the host.
-        versions: versions of Python and of the packages that a load needs; None for one that can't be imported.
-        loaded: last component of the folders from which the project's code and the client were loaded.
-        trouble: what it can't do for a load and why, or empty.
-        unreached: brokers that it can't connect to, and why.
-        round_trips_ms: durations of TCP handshakes with each broker, by broker id.
-        clock: difference between its clock and the driver's.
-    """
-
-    name: str
-    cpus: int
-    machine: str
+    name: str  # host and executor, as in the column ``host`` of the observations
+    cpus: int  # number of CPUs that it may use
+    machine: str  # platform of the host
+    # versions of Python and of the packages that a load needs; None for one that can't be imported
     versions: Mapping[str, str | None]
-    loaded: Mapping[str, str]
-    trouble: str
-    unreached: Mapping[str, str]
-    round_trips_ms: Mapping[str, list[float]]
-    clock: clock_offsets.ClockOffset
+    loaded: Mapping[str, str]  # last component of the folders from which the project's code and the client were loaded
+    trouble: str  # what it can't do for a load and why, or empty
+    unreached: Mapping[str, str]  # brokers that it can't connect to, and why
+    round_trips_ms: Mapping[str, list[float]]  # durations of TCP handshakes with each broker, by broker id
+    clock: clock_offsets.ClockOffset  # difference between its clock and the driver's
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry for the manifest."""

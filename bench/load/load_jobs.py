@@ -30,15 +30,10 @@ WRITE_S = 60.0
 
 @dataclass(frozen=True)
 class RunningLoad:
-    """Load that is being driven.
+    """Load that is being driven."""
 
-    Attributes:
-        job: Spark job of the load.
-        start_ns: start of its schedule on this process's monotonic clock.
-    """
-
-    job: Future[None]
-    start_ns: int
+    job: Future[None]  # Spark job of the load
+    start_ns: int  # start of its schedule on this process's monotonic clock
 
     def raise_failure(self) -> None:
         """Raise the error of the load if it has failed.

@@ -23,19 +23,12 @@ POLL_S = 0.1
 
 @dataclass(frozen=True)
 class TimedAck:
-    """Acknowledgement by a client that records the time of arrival itself.
+    """Acknowledgement by a client that records the time of arrival itself."""
 
-    Attributes:
-        partition: partition of the record.
-        offset: offset of the record.
-        done_ns: when the client received it, monotonic clock.
-        own_ns: nanoseconds from the client's acceptance of the record until then.
-    """
-
-    partition: int
-    offset: int
-    done_ns: int
-    own_ns: int
+    partition: int  # partition of the record
+    offset: int  # offset of the record
+    done_ns: int  # when the client received it, monotonic clock
+    own_ns: int  # nanoseconds from the client's acceptance of the record until then
 
 
 @dataclass(frozen=True)
@@ -123,27 +116,19 @@ class ArmPacer:
 
     Another thread serves delivery reports (``serving_reports``), so a report is recorded when it arrives and not when
     the next record is due. The attributes without a description are those of ``bench.load.spark_load.SparkLoad``.
-
-    Attributes:
-        slots: slots in the order of time.
-        value: value of every record.
-        task: number of this task, of ``tasks`` that share the schedule.
-        partitions: number of partitions of each topic; records go to them in turn, by their sequence number.
-        clock: returns monotonic nanoseconds.
-        sleep: sleeps for a number of seconds.
     """
 
     run_id: str
     load: str
-    slots: Sequence[Slot]
+    slots: Sequence[Slot]  # slots in the order of time
     start_ns: int
-    value: bytes
-    task: int
+    value: bytes  # value of every record
+    task: int  # number of this task, of ``tasks`` that share the schedule
     tasks: int
     flush_s: float
-    partitions: int = 1
-    clock: Callable[[], int] = time.monotonic_ns
-    sleep: Callable[[float], None] = time.sleep
+    partitions: int = 1  # number of partitions of each topic; records go to them in turn, by their sequence number
+    clock: Callable[[], int] = time.monotonic_ns  # returns monotonic nanoseconds
+    sleep: Callable[[float], None] = time.sleep  # sleeps for a number of seconds
 
     def drive(self, client: PacedClient) -> list[Observations]:
         """Send every record of the slots, then wait for open records for a limited time."""

@@ -21,31 +21,18 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Slot:
-    """Period in which one arm is driven at a fixed rate.
+    """Period in which one arm is driven at a fixed rate."""
 
-    Attributes:
-        phase: ``latency``, ``outage`` or ``background``.
-        block: number of the block; negative for warm-up.
-        arm: id of the arm.
-        topic: topic of the arm in this period.
-        start_ns: start, from the start of the load.
-        duration_ns: length.
-        discard_ns: length of the head whose records don't count.
-        rate_per_s: intended records per second.
-        first_seq: sequence number of its first record; unique for the arm within the load.
-        jitter: seed of the random shift of each record within its step; -1 for no shift.
-    """
-
-    phase: str
-    block: int
-    arm: str
-    topic: str
-    start_ns: int
-    duration_ns: int
-    discard_ns: int
-    rate_per_s: float
-    first_seq: int
-    jitter: int = -1
+    phase: str  # ``latency``, ``outage`` or ``background``
+    block: int  # number of the block; negative for warm-up
+    arm: str  # id of the arm
+    topic: str  # topic of the arm in this period
+    start_ns: int  # start, from the start of the load
+    duration_ns: int  # length
+    discard_ns: int  # length of the head whose records don't count
+    rate_per_s: float  # intended records per second
+    first_seq: int  # sequence number of its first record; unique for the arm within the load
+    jitter: int = -1  # seed of the random shift of each record within its step; -1 for no shift
 
     @property
     def count(self) -> int:

@@ -43,34 +43,25 @@ def outcome_counts() -> list[Column]:
 
 @dataclass(frozen=True)
 class SparkLoad:
-    """Input of a task; plain values only, because Spark sends it to the executors.
+    """Input of a task; plain values only, because Spark sends it to the executors."""
 
-    Attributes:
-        run_id: part of every record's key.
-        name: name of the load, unique in the run; part of every record's key.
-        state: state of the cell, or ``outage``.
-        config: properties of the producer, without addresses and acks.
-        seed: seed of the payload.
-        flush_s: bound on waiting for the last reports, in seconds.
-        partitions: number of partitions of each topic.
-        leader_only: ids of the arms whose producer uses ``acks=1``; the others use ``acks=all``.
-        known_offsets_ns: result of ``bench.load.clock_offsets.host_offsets``; for hosts that can't reach the driver.
-    """
-
-    run_id: str
-    name: str
+    run_id: str  # part of every record's key
+    name: str  # name of the load, unique in the run; part of every record's key
     cell: str | None
-    state: str | None
+    state: str | None  # state of the cell, or ``outage``
     bootstrap: str
     client: cell_setting.ClientKind
+    # properties of the producer, without addresses and acks
     config: Mapping[str, str | int | float | bool] = field(repr=False)  # passwords may be in it
     record_bytes: int
-    seed: int
-    flush_s: float
+    seed: int  # seed of the payload
+    flush_s: float  # bound on waiting for the last reports, in seconds
     tasks: int
     slots: tuple[Slot, ...]
-    partitions: int = 1
+    partitions: int = 1  # number of partitions of each topic
+    # ids of the arms whose producer uses ``acks=1``; the others use ``acks=all``
     leader_only: frozenset[str] = frozenset()
+    # result of ``bench.load.clock_offsets.host_offsets``; for hosts that can't reach the driver
     known_offsets_ns: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -18,22 +18,16 @@ TASKS = 1
 
 @dataclass
 class OutageContext:
-    """State that all outages of a lab share.
-
-    Attributes:
-        lab: plan of this lab.
-        folder: folder for its results.
-        racks: broker id to rack.
-    """
+    """State that all outages of a lab share."""
 
     target: LabUnderTest
     plan: OutageRunPlan
-    lab: LabPlan
-    folder: Path
+    lab: LabPlan  # plan of this lab
+    folder: Path  # folder for its results
     run_id: str
     spark: SparkSession
     admin: AdminClient
-    racks: dict[int, str]
+    racks: dict[int, str]  # broker id to rack
 
     def load(self, name: str, slots: tuple[schedule.Slot, ...], *, flush_s: float | None = None) -> SparkLoad:
         """Return a load by librdkafka, with ``acks=1`` in the background; ``name`` is unique in the lab."""

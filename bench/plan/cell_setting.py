@@ -22,28 +22,17 @@ SIZE_LABELS = {100: "100 B", 1000: "1 kB", 10_000: "10 kB"}
 
 @dataclass(frozen=True)
 class CellSetting:
-    """Setting that all arms of a cell share.
+    """Setting that all arms of a cell share."""
 
-    Attributes:
-        state: key of ``bench.plan.cluster_states.STATES``.
-        link: key of ``bench.plan.lab_topology.LINKS``, or ``AS_IT_IS`` on an existing cluster.
-        load_percent: percentage of what a connection carries with this link, size, linger and client; None with a
-            fixed rate.
-        rate_per_s: fixed rate in records per second; None with ``load_percent``.
-        record_bytes: size of a record's value.
-        linger_ms: the client's ``linger.ms``.
-        client: producer that sends the load.
-        partitions: number of partitions of each topic; the replicas lead them in turn.
-    """
-
-    state: str = "healthy"
-    link: str = "az"
+    state: str = "healthy"  # key of ``bench.plan.cluster_states.STATES``
+    link: str = "az"  # key of ``bench.plan.lab_topology.LINKS``, or ``AS_IT_IS`` on an existing cluster
+    # percentage of what a connection carries with this link, size, linger and client; None with a fixed rate
     load_percent: int | None = None
-    rate_per_s: float | None = 250.0
-    record_bytes: int = 1000
-    linger_ms: int = 0
-    client: ClientKind = "confluent"
-    partitions: int = 1
+    rate_per_s: float | None = 250.0  # fixed rate in records per second; None with ``load_percent``
+    record_bytes: int = 1000  # size of a record's value
+    linger_ms: int = 0  # the client's ``linger.ms``
+    client: ClientKind = "confluent"  # producer that sends the load
+    partitions: int = 1  # number of partitions of each topic; the replicas lead them in turn
 
     @property
     def load_text(self) -> str:

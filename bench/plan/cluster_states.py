@@ -18,19 +18,13 @@ SLOW_RTT_MS = 20.0
 
 @dataclass(frozen=True)
 class ClusterState:
-    """Requirements on a topic's replicas.
+    """Requirements on a topic's replicas."""
 
-    Attributes:
-        text: display name.
-        isr: size of the ISR; None for all replicas, -1 for all but one.
-        racks: number of racks that the ISR spans; None for any number.
-        near: number of replicas in the ISR that are not slow, the leader included; -1 for all but one, None for all.
-            If it is positive, these replicas span ``racks`` racks.
-    """
-
-    text: str
-    isr: int | None = None
-    racks: int | None = None
+    text: str  # display name
+    isr: int | None = None  # size of the ISR; None for all replicas, -1 for all but one
+    racks: int | None = None  # number of racks that the ISR spans; None for any number
+    # number of replicas in the ISR that are not slow, the leader included; -1 for all but one, None for all. If it is
+    # positive, these replicas span ``racks`` racks.
     near: int | None = None
 
 
@@ -52,17 +46,11 @@ STATES: Mapping[str, ClusterState] = {
 
 @dataclass(frozen=True)
 class StateBrokers:
-    """Brokers of a topic in a state.
+    """Brokers of a topic in a state."""
 
-    Attributes:
-        isr: ids of the brokers in the ISR, in the order of the replicas; the first leads.
-        dead: ids of the replicas that are killed.
-        slow: ids of the replicas that are slowed down.
-    """
-
-    isr: tuple[int, ...]
-    dead: tuple[int, ...] = ()
-    slow: tuple[int, ...] = ()
+    isr: tuple[int, ...]  # ids of the brokers in the ISR, in the order of the replicas; the first leads
+    dead: tuple[int, ...] = ()  # ids of the replicas that are killed
+    slow: tuple[int, ...] = ()  # ids of the replicas that are slowed down
 
 
 def brokers_in_state(name: str, replicas: Sequence[int], racks: Mapping[int, str]) -> StateBrokers:

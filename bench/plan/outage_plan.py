@@ -45,25 +45,16 @@ class ArmSettings:
 
 @dataclass(frozen=True)
 class LabPlan:
-    """Outages of one lab.
+    """Outages of one lab."""
 
-    Attributes:
-        name: name of the lab, unique in the plan.
-        topology: name of its topology.
-        stock: whether the lab runs Kafka without the overlay.
-        arms: ids of its arms.
-        rack: rack that becomes unavailable.
-        placements: name of each placement to its replicas (broker ids); the first replica leads.
-        outages: fault to number of outages.
-    """
-
-    name: str
-    topology: str
-    stock: bool
-    arms: tuple[str, ...]
-    rack: str
+    name: str  # name of the lab, unique in the plan
+    topology: str  # name of its topology
+    stock: bool  # whether the lab runs Kafka without the overlay
+    arms: tuple[str, ...]  # ids of its arms
+    rack: str  # rack that becomes unavailable
+    # name of each placement to its replicas (broker ids); the first replica leads
     placements: Mapping[str, tuple[int, ...]]
-    outages: Mapping[FaultKind, int]
+    outages: Mapping[FaultKind, int]  # fault to number of outages
 
     def order(self, seed: int) -> tuple[FaultKind, ...]:
         """Return the faults of all outages in an order drawn from a seed."""
@@ -74,53 +65,32 @@ class LabPlan:
 
 @dataclass(frozen=True)
 class DestructionPlan:
-    """Destruction of a rack that holds the whole ISR, because another rack is already unavailable.
+    """Destruction of a rack that holds the whole ISR, because another rack is already unavailable."""
 
-    Attributes:
-        topology: topology of the lab, one that also has outages.
-        placement: display name of the topics' placement.
-        replicas: replicas of the topics.
-        unavailable_rack: rack that fails first and keeps its disks.
-        destroyed: rack whose disks are wiped while the other rack is unavailable.
-        faults: faults of the first rack, one destruction for each. None of them deletes its disks.
-    """
-
-    topology: str
-    placement: str
-    replicas: tuple[int, ...]
-    unavailable_rack: str
-    destroyed: str
-    faults: tuple[FaultKind, ...]
+    topology: str  # topology of the lab, one that also has outages
+    placement: str  # display name of the topics' placement
+    replicas: tuple[int, ...]  # replicas of the topics
+    unavailable_rack: str  # rack that fails first and keeps its disks
+    destroyed: str  # rack whose disks are wiped while the other rack is unavailable
+    faults: tuple[FaultKind, ...]  # faults of the first rack, one destruction for each. None of them deletes its disks.
 
 
 @dataclass(frozen=True)
 class OutageRunPlan:
-    """Plan of a whole run of outages.
-
-    Attributes:
-        about: description in one line.
-        seed: seed of the order of outages and of the payload.
-        confidence: confidence level of intervals over outages.
-        flush_s: bound on waiting for the last acknowledgements, in seconds.
-        client: librdkafka properties.
-        timing: rates and times of each outage; the rack of the lab replaces its rack.
-        background_rate_per_s: records per second that a second producer sends to each topic with ``acks=1``; 0 for
-            none.
-        meter_poll_s: seconds between two queries of a broker's metrics.
-        probe_timeout_ms: timeout of one probe attempt.
-    """
+    """Plan of a whole run of outages."""
 
     name: str
-    about: str
-    seed: int
-    confidence: float
+    about: str  # description in one line
+    seed: int  # seed of the order of outages and of the payload
+    confidence: float  # confidence level of intervals over outages
     record_bytes: int
-    flush_s: float
-    client: Mapping[str, str | int | float | bool]
-    timing: OutagePlan
+    flush_s: float  # bound on waiting for the last acknowledgements, in seconds
+    client: Mapping[str, str | int | float | bool]  # librdkafka properties
+    timing: OutagePlan  # rates and times of each outage; the rack of the lab replaces its rack
+    # records per second that a second producer sends to each topic with ``acks=1``; 0 for none
     background_rate_per_s: float
-    meter_poll_s: float
-    probe_timeout_ms: int
+    meter_poll_s: float  # seconds between two queries of a broker's metrics
+    probe_timeout_ms: int  # timeout of one probe attempt
     arms: tuple[ArmSettings, ...]
     labs: tuple[LabPlan, ...]
     destruction: DestructionPlan | None

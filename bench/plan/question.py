@@ -17,38 +17,24 @@ AWAITED: tuple[AwaitedReplicas, ...] = ("required", "isr")
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A hypothesis about acks=all.
+    """A hypothesis about acks=all."""
 
-    Attributes:
-        id: short name.
-        label: display name, which completes "a leader …".
-        awaited: the replicas that a leader waits for.
-        ratio: lowest and highest ratio of the arm's median to the baseline's that it predicts.
-    """
-
-    id: str
-    label: str
-    awaited: AwaitedReplicas
-    ratio: tuple[float, float]
+    id: str  # short name
+    label: str  # display name, which completes "a leader …"
+    awaited: AwaitedReplicas  # the replicas that a leader waits for
+    ratio: tuple[float, float]  # lowest and highest ratio of the arm's median to the baseline's that it predicts
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question with hypotheses that exclude each other.
+    """A question with hypotheses that exclude each other."""
 
-    Attributes:
-        text: the question.
-        arm: id of the arm that is compared with the baseline at p50.
-        round_trips: lowest and highest number of round trips to the slowest awaited follower in which a record is
-            replicated: one if the follower's fetch waits at the leader when the record arrives, two if it has just
-            left.
-        hypotheses: two.
-    """
-
-    text: str
-    arm: str
+    text: str  # the question
+    arm: str  # id of the arm that is compared with the baseline at p50
+    # lowest and highest number of round trips to the slowest awaited follower in which a record is replicated: one if
+    # the follower's fetch waits at the leader when the record arrives, two if it has just left
     round_trips: tuple[float, float]
-    hypotheses: tuple[Hypothesis, ...]
+    hypotheses: tuple[Hypothesis, ...]  # two
 
 
 def read_question(table: Table, arms: Sequence[str]) -> Question:

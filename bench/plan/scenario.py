@@ -29,71 +29,43 @@ INSTRUMENTS: tuple[InstrumentName, ...] = ("producer-perf-test", "end-to-end", "
 
 @dataclass(frozen=True)
 class BenchArm:
-    """One configuration under comparison.
+    """One configuration under comparison."""
 
-    Attributes:
-        id: short name for plots, such as ``A'``.
-        label: display name with the settings that differ.
-        topic: name of its topic in the outage phase (one partition); in cells the arms rotate over all topics.
-        replicas: broker ids in the order of assignment; the first is the preferred leader. All arms of the latency
-            phase have the same replicas.
-        min_insync_replicas: M, ``min.insync.replicas``.
-        min_insync_racks: R, ``min.insync.racks``; 1 is Kafka's behaviour without the gate.
-        latency: role in the latency phase, or ``none``.
-        outage: whether the arm takes part in the outage phase.
-        acks: ``acks`` of its producer; with ``1`` the leader waits for no follower.
-    """
-
-    id: str
-    label: str
-    topic: str
+    id: str  # short name for plots, such as ``A'``
+    label: str  # display name with the settings that differ
+    topic: str  # name of its topic in the outage phase (one partition); in cells the arms rotate over all topics
+    # broker ids in the order of assignment; the first is the preferred leader. All arms of the latency phase have the
+    # same replicas.
     replicas: tuple[int, ...]
-    min_insync_replicas: int
-    min_insync_racks: int
-    latency: Role
-    outage: bool
-    acks: Acks = "all"
+    min_insync_replicas: int  # M, ``min.insync.replicas``
+    min_insync_racks: int  # R, ``min.insync.racks``; 1 is Kafka's behaviour without the gate
+    latency: Role  # role in the latency phase, or ``none``
+    outage: bool  # whether the arm takes part in the outage phase
+    acks: Acks = "all"  # ``acks`` of its producer; with ``1`` the leader waits for no follower
 
 
 @dataclass(frozen=True)
 class LatencyPlan(VerdictRules):
-    """Plan of the latency phase: how the arms of a cell take turns in blocks, and how they are compared.
+    """Plan of the latency phase: how the arms of a cell take turns in blocks, and how they are compared."""
 
-    Attributes:
-        blocks: number of measured blocks.
-        pieces: pieces of each arm in a block; the arms take turns, in a new order in each round of pieces.
-        piece_s: length of a piece in seconds.
-        discard_s: discarded head of each piece in seconds, while records of the previous arm are still in flight.
-        opening_s: length of the first piece of each arm in a block, in which its new client connects, in seconds;
-            discarded as a whole.
-        warmup_blocks: discarded blocks before the first cell of a lab.
-        warmup_blocks_again: discarded blocks before every other cell.
-        warmup_rate_per_s: intended records per second in warm-up blocks.
-        quantiles: percentiles of the table, as fractions.
-        min_beyond: number of observations that must lie beyond a percentile for it to be shown, and in each block for
-            it to be judged.
-        max_late_share: share of an arm's latency that may be the pacer's own lateness for the verdict "equivalent".
-        band_p50: half-width of the equivalence band at p50, as a fraction.
-        band_p99: the same at p99.
-        margin_p50_ms: largest difference of equivalent arms at p50, in ms.
-        margin_p99_ms: the same at p99.
-    """
-
-    blocks: int
-    pieces: int
-    piece_s: float
-    discard_s: float
+    blocks: int  # number of measured blocks
+    pieces: int  # pieces of each arm in a block; the arms take turns, in a new order in each round of pieces
+    piece_s: float  # length of a piece in seconds
+    discard_s: float  # discarded head of each piece in seconds, while records of the previous arm are still in flight
+    # length of the first piece of each arm in a block, in which its new client connects, in seconds; discarded as a
+    # whole
     opening_s: float
-    warmup_blocks: int
-    warmup_blocks_again: int
-    warmup_rate_per_s: float
-    quantiles: tuple[float, ...]
+    warmup_blocks: int  # discarded blocks before the first cell of a lab
+    warmup_blocks_again: int  # discarded blocks before every other cell
+    warmup_rate_per_s: float  # intended records per second in warm-up blocks
+    quantiles: tuple[float, ...]  # percentiles of the table, as fractions
+    # number of observations that must lie beyond a percentile for it to be shown, and in each block for it to be judged
     min_beyond: int
-    max_late_share: float
-    band_p50: float
-    band_p99: float
-    margin_p50_ms: float
-    margin_p99_ms: float
+    max_late_share: float  # share of an arm's latency that may be the pacer's own lateness for the verdict "equivalent"
+    band_p50: float  # half-width of the equivalence band at p50, as a fraction
+    band_p99: float  # the same at p99
+    margin_p50_ms: float  # largest difference of equivalent arms at p50, in ms
+    margin_p99_ms: float  # the same at p99
 
     @property
     def rules(self) -> VerdictRules:
@@ -120,31 +92,18 @@ class LatencyPlan(VerdictRules):
 
 @dataclass(frozen=True)
 class OutagePlan:
-    """Outage phase: load on all its arms at once, while one rack is made unavailable and healed.
+    """Outage phase: load on all its arms at once, while one rack is made unavailable and healed."""
 
-    Attributes:
-        rack: rack that becomes unavailable.
-        rate_per_s: intended records per second and topic.
-        before_s: seconds from the start to the fault.
-        during_s: seconds from the fault to the heal.
-        after_s: seconds from the heal to the end of the load.
-        discard_s: discarded head of the phase, in seconds.
-        settle_s: seconds from the rack's removal from a topic's ISR until the topic's behaviour is counted.
-        probe_rate_per_s: attempts per second and topic of the probe without retries.
-        isr_poll_s: seconds between two observations of leader and ISR.
-        accepting_share: share of the records intended in the settled outage that must be acknowledged in it.
-    """
-
-    rack: str
-    rate_per_s: float
-    before_s: float
-    during_s: float
-    after_s: float
-    discard_s: float
-    settle_s: float
-    probe_rate_per_s: float
-    isr_poll_s: float
-    accepting_share: float
+    rack: str  # rack that becomes unavailable
+    rate_per_s: float  # intended records per second and topic
+    before_s: float  # seconds from the start to the fault
+    during_s: float  # seconds from the fault to the heal
+    after_s: float  # seconds from the heal to the end of the load
+    discard_s: float  # discarded head of the phase, in seconds
+    settle_s: float  # seconds from the rack's removal from a topic's ISR until the topic's behaviour is counted
+    probe_rate_per_s: float  # attempts per second and topic of the probe without retries
+    isr_poll_s: float  # seconds between two observations of leader and ISR
+    accepting_share: float  # share of the records intended in the settled outage that must be acknowledged in it
 
     @property
     def total_s(self) -> float:
@@ -154,21 +113,14 @@ class OutagePlan:
 
 @dataclass(frozen=True)
 class RampPlan:
-    """Search for the load that a lab sustains: one rate after the other, until the lab does not keep up.
+    """Search for the load that a lab sustains: one rate after the other, until the lab does not keep up."""
 
-    Attributes:
-        first_per_s: first rate; each further rate is twice the previous one.
-        last_per_s: highest rate to try.
-        step_s: duration of each rate, in seconds.
-        max_mb_per_s: highest throughput to try, in megabytes per second.
-        slower: the lab keeps up while every record is acknowledged and the median latency is at most ``slower`` times
-            that of the first rate.
-    """
-
-    first_per_s: float
-    last_per_s: float
-    step_s: float
-    max_mb_per_s: float
+    first_per_s: float  # first rate; each further rate is twice the previous one
+    last_per_s: float  # highest rate to try
+    step_s: float  # duration of each rate, in seconds
+    max_mb_per_s: float  # highest throughput to try, in megabytes per second
+    # the lab keeps up while every record is acknowledged and the median latency is at most ``slower`` times that of the
+    # first rate
     slower: float
 
     def rates(self, record_bytes: int) -> tuple[float, ...]:
@@ -182,34 +134,21 @@ class RampPlan:
 
 @dataclass(frozen=True)
 class BenchCell:
-    """Cluster state and setting in which all arms are compared.
+    """Cluster state and setting in which all arms are compared."""
 
-    Attributes:
-        id: short name, the value of ``cell`` in the raw observations.
-        label: display name.
-        state: state of the cluster, such as ``healthy``.
-        scenario: scenario with the cell's own blocks, pieces and roles; its outage phase is not used.
-        setting: link, load, record size, linger and client.
-        judged: quantiles that get a verdict; the others are only shown.
-        topology: topology of its lab.
-        replicas: replicas of each of its topics.
-        question: question that the cell decides, or None.
-        instruments: further instruments that measure its arms after the blocks, see ``bench.run.instruments``.
-        instrument_rounds: how often each of them measures each arm; the order of the arms alternates.
-        found_racks: broker id to rack on an existing cluster; None to read the racks from the topology.
-    """
-
-    id: str
-    label: str
-    state: str
-    scenario: Scenario
-    setting: CellSetting = field(default_factory=CellSetting)
-    judged: tuple[float, ...] = (0.5, 0.99)
-    topology: str = "az3-outside"
-    replicas: tuple[int, ...] = ()
-    question: Question | None = None
+    id: str  # short name, the value of ``cell`` in the raw observations
+    label: str  # display name
+    state: str  # state of the cluster, such as ``healthy``
+    scenario: Scenario  # scenario with the cell's own blocks, pieces and roles; its outage phase is not used
+    setting: CellSetting = field(default_factory=CellSetting)  # link, load, record size, linger and client
+    judged: tuple[float, ...] = (0.5, 0.99)  # quantiles that get a verdict; the others are only shown
+    topology: str = "az3-outside"  # topology of its lab
+    replicas: tuple[int, ...] = ()  # replicas of each of its topics
+    question: Question | None = None  # question that the cell decides, or None
+    # further instruments that measure its arms after the blocks, see ``bench.run.instruments``
     instruments: tuple[InstrumentName, ...] = ()
-    instrument_rounds: int = 1
+    instrument_rounds: int = 1  # how often each of them measures each arm; the order of the arms alternates
+    # broker id to rack on an existing cluster; None to read the racks from the topology
     found_racks: Mapping[int, str] | None = None
 
     @property
@@ -243,34 +182,22 @@ class BenchCell:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Plan of a whole run.
-
-    Attributes:
-        about: description in one line.
-        topology: name of the lab's topology; cells in two data centres have their own.
-        seed: seed of every random choice: order of arms, sending times, payload, resamples.
-        tasks: number of Spark tasks that send the load.
-        flush_s: bound on waiting for the last acknowledgements, in seconds.
-        client: librdkafka properties.
-        java: properties of the Java producer.
-        ramp: how to find the load that a lab sustains; None if no cell needs it.
-        cells: cells with verdicts, in the order of the file.
-        target_min: target duration of the run in minutes, or None. It does not affect any measurement.
-    """
+    """Plan of a whole run."""
 
     name: str
-    about: str
-    topology: str
-    seed: int
-    tasks: int
-    flush_s: float
-    client: Mapping[str, str | int | float | bool]
-    java: Mapping[str, str | int | float | bool]
+    about: str  # description in one line
+    topology: str  # name of the lab's topology; cells in two data centres have their own
+    seed: int  # seed of every random choice: order of arms, sending times, payload, resamples
+    tasks: int  # number of Spark tasks that send the load
+    flush_s: float  # bound on waiting for the last acknowledgements, in seconds
+    client: Mapping[str, str | int | float | bool]  # librdkafka properties
+    java: Mapping[str, str | int | float | bool]  # properties of the Java producer
     latency: LatencyPlan
-    ramp: RampPlan | None
+    ramp: RampPlan | None  # how to find the load that a lab sustains; None if no cell needs it
     outage: OutagePlan | None
     arms: tuple[BenchArm, ...]
-    cells: tuple[BenchCell, ...] = ()
+    cells: tuple[BenchCell, ...] = ()  # cells with verdicts, in the order of the file
+    # target duration of the run in minutes, or None. It does not affect any measurement.
     target_min: float | None = None
 
     @property

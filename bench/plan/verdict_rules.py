@@ -10,24 +10,15 @@ FEWEST_BLOCKS = 4
 
 @dataclass(frozen=True)
 class VerdictRules:
-    """Rules of all verdicts of a run, as in its plan.
+    """Rules of all verdicts of a run, as in its plan."""
 
-    Attributes:
-        alpha: bound on the probability that any verdict of the run is wrong.
-        power: probability with which the smallest detectable ratio is detected.
-        trim: share of the blocks that is left out at each end at the median, so that a burst of other work does not
-            decide.
-        min_blocks: number of blocks that a verdict needs.
-        confidence: confidence level of each single interval that is shown.
-        resamples: number of resamples of whole blocks, for higher quantiles and percentile curves.
-    """
-
-    alpha: float
-    power: float
+    alpha: float  # bound on the probability that any verdict of the run is wrong
+    power: float  # probability with which the smallest detectable ratio is detected
+    # share of the blocks that is left out at each end at the median, so that a burst of other work does not decide
     trim: float
-    min_blocks: int
-    confidence: float
-    resamples: int
+    min_blocks: int  # number of blocks that a verdict needs
+    confidence: float  # confidence level of each single interval that is shown
+    resamples: int  # number of resamples of whole blocks, for higher quantiles and percentile curves
 
     def tails(self, family: int) -> SignificanceLevels:
         """Return the strictest levels that Holm's procedure requires in a family of this size."""
@@ -41,12 +32,7 @@ class VerdictRules:
 
 @dataclass(frozen=True)
 class SignificanceLevels:
-    """Levels of one-sided tests.
+    """Levels of one-sided tests."""
 
-    Attributes:
-        equivalent: level of each of the two tests for ``equivalent``.
-        different: level of the tests of "not slower" and of "not faster".
-    """
-
-    equivalent: float
-    different: float
+    equivalent: float  # level of each of the two tests for ``equivalent``
+    different: float  # level of the tests of "not slower" and of "not faster"

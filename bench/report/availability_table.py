@@ -28,32 +28,21 @@ UNKNOWN, NEVER, NOT_STOPPED = "unknown", "none observed", "not interrupted"
 
 @dataclass(frozen=True)
 class ArmAvailability:
-    """Behaviour of an arm in a state.
+    """Behaviour of an arm in a state."""
 
-    Attributes:
-        state: display name of the state.
-        arm: id of the arm.
-        label: display name of the arm.
-        intended: number of intended records.
-        acked: number of these that were acknowledged.
-        did: the behaviour.
-        settled_intended: number of records intended in the settled outage; None in a state without an outage.
-        settled_acked: number of these that were acknowledged in it.
-        first_refusal_s: seconds from the fault to the probe's first refusal; None without a refusal or a fault.
-        first_ack_s: seconds from the start of the heal to the load's first acknowledgement; likewise.
-        proved: whether the fault is proved, so that the times are valid; None in a state without an outage.
-    """
-
-    state: str
-    arm: str
-    label: str
-    intended: int
-    acked: int
-    did: str
+    state: str  # display name of the state
+    arm: str  # id of the arm
+    label: str  # display name of the arm
+    intended: int  # number of intended records
+    acked: int  # number of these that were acknowledged
+    did: str  # the behaviour
+    # number of records intended in the settled outage; None in a state without an outage
     settled_intended: int | None = None
-    settled_acked: int | None = None
+    settled_acked: int | None = None  # number of these that were acknowledged in it
+    # seconds from the fault to the probe's first refusal; None without a refusal or a fault
     first_refusal_s: float | None = None
-    first_ack_s: float | None = None
+    first_ack_s: float | None = None  # seconds from the start of the heal to the load's first acknowledgement; likewise
+    # whether the fault is proved, so that the times are valid; None in a state without an outage
     proved: bool | None = None
 
     @property

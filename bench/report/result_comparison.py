@@ -30,31 +30,20 @@ UNFIT = frozenset({"refused", "not acknowledged", "missing", "few blocks", "few 
 
 @dataclass(frozen=True)
 class ResultPair:
-    """One comparison of the plan, in both results.
+    """One comparison of the plan, in both results."""
 
-    Attributes:
-        cell: id of the cell.
-        arm: id of the candidate.
-        label: display name of the candidate.
-        at: name of the quantile.
-        a: the comparison in the first result, as in ``results.json``.
-        b: the comparison in the second result.
-        factor: the second ratio over the first, with its interval; None if one of them has no ratio.
-        verdict: ``alike`` if the interval of ``factor`` lies within the equivalence band, or the same arms refuse in
-            both; ``differs`` if the interval does not contain 1, or different arms refuse; ``unknown`` if neither is
-            shown, or the control is not shown to be equal; ``not judged`` if neither plan judges the quantile.
-        why: reason for ``unknown`` and for refusals.
-    """
-
-    cell: str
-    arm: str
-    label: str
-    at: str
-    a: Mapping[str, Any]
-    b: Mapping[str, Any]
-    factor: Interval | None
+    cell: str  # id of the cell
+    arm: str  # id of the candidate
+    label: str  # display name of the candidate
+    at: str  # name of the quantile
+    a: Mapping[str, Any]  # the comparison in the first result, as in ``results.json``
+    b: Mapping[str, Any]  # the comparison in the second result
+    factor: Interval | None  # the second ratio over the first, with its interval; None if one of them has no ratio
+    # ``alike`` if the interval of ``factor`` lies within the equivalence band, or the same arms refuse in both;
+    # ``differs`` if the interval does not contain 1, or different arms refuse; ``unknown`` if neither is shown, or the
+    # control is not shown to be equal; ``not judged`` if neither plan judges the quantile
     verdict: Likeness
-    why: str
+    why: str  # reason for ``unknown`` and for refusals
 
 
 def factor(a: Mapping[str, Any], b: Mapping[str, Any], tail: float) -> Interval:

@@ -156,20 +156,13 @@ def _delete(session: MeasurementSession, names: Sequence[str]) -> None:
 
 @dataclass
 class CellRun:
-    """Measurement of one cell in the current session.
+    """Measurement of one cell in the current session."""
 
-    Attributes:
-        session: the session.
-        cell: the cell.
-        specs: the cell's topics.
-        bootstrap: addresses of the live brokers.
-        driven: ids of the arms that get load, because no probe of them was refused.
-    """
-
-    session: MeasurementSession
-    cell: BenchCell
-    specs: list[TopicSpec]
-    bootstrap: str
+    session: MeasurementSession  # the session
+    cell: BenchCell  # the cell
+    specs: list[TopicSpec]  # the cell's topics
+    bootstrap: str  # addresses of the live brokers
+    # ids of the arms that get load, because no probe of them was refused
     driven: list[str] = field(default_factory=list)
 
     @property

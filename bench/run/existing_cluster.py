@@ -93,19 +93,12 @@ class ExistingClusterRequest:
 
 @dataclass
 class ClusterTarget:
-    """Existing cluster as the cluster under test, in place of a lab.
+    """Existing cluster as the cluster under test, in place of a lab."""
 
-    Attributes:
-        bootstrap: broker addresses.
-        security: security settings of its clients.
-        observed: description of the cluster.
-        hosts: the executors, once they have been surveyed.
-    """
-
-    bootstrap: str
-    security: ClientSecurity
-    observed: ClusterObservation
-    hosts: list[LoadHost] = field(default_factory=list)
+    bootstrap: str  # broker addresses
+    security: ClientSecurity  # security settings of its clients
+    observed: ClusterObservation  # description of the cluster
+    hosts: list[LoadHost] = field(default_factory=list)  # the executors, once they have been surveyed
 
     @property
     def racks(self) -> dict[int, str]:

@@ -26,22 +26,15 @@ RunTool = Callable[[str, list[str]], str]
 
 @dataclass(frozen=True)
 class Measurement:
-    """Result of one instrument for one arm.
+    """Result of one instrument for one arm."""
 
-    Attributes:
-        records: number of measured records, or of transactions.
-        p50_ms: median latency; whole milliseconds for Kafka's tools, which count from send() and not from the intended
-            time; None if the tool does not report it.
-        p99_ms: 99th percentile, likewise.
-        mean_ms: mean latency.
-        mb_per_s: throughput in megabytes per second; None for instruments that wait for each record.
-    """
-
-    records: int
+    records: int  # number of measured records, or of transactions
+    # median latency; whole milliseconds for Kafka's tools, which count from send() and not from the intended time; None
+    # if the tool does not report it
     p50_ms: float | None
-    p99_ms: float | None
-    mean_ms: float | None = None
-    mb_per_s: float | None = None
+    p99_ms: float | None  # 99th percentile, likewise
+    mean_ms: float | None = None  # mean latency
+    mb_per_s: float | None = None  # throughput in megabytes per second; None for instruments that wait for each record
 
     def as_json(self) -> dict[str, Any]:
         """Return the measurement as plain JSON."""

@@ -31,16 +31,7 @@ MAX_ATTEMPTS = 3
 
 @dataclass
 class MeasurementSession:
-    """State that the loads of one lab share.
-
-    Attributes:
-        warm: whether this lab has had its long warm-up.
-        round_trips: round-trip times between places: ``idle`` and ``under load``.
-        notes: errors that did not end the run.
-        prefix: prefix of its topics' names.
-        known_offsets_ns: clock differences of the load hosts, see ``bench.load.clock_offsets.host_offsets``.
-        carried: whether executors do not share this host's file system, so that observations are sent to and from it.
-    """
+    """State that the loads of one lab share."""
 
     target: ClusterUnderTest
     scenario: Scenario
@@ -51,11 +42,14 @@ class MeasurementSession:
     history: History
     steps: RunSteps
     sampler: UsageSampler
-    warm: bool = False
+    warm: bool = False  # whether this lab has had its long warm-up
+    # round-trip times between places: ``idle`` and ``under load``
     round_trips: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    prefix: str = ""
+    notes: list[str] = field(default_factory=list)  # errors that did not end the run
+    prefix: str = ""  # prefix of its topics' names
+    # clock differences of the load hosts, see ``bench.load.clock_offsets.host_offsets``
     known_offsets_ns: Mapping[str, int] = field(default_factory=dict)
+    # whether executors do not share this host's file system, so that observations are sent to and from it
     carried: bool = False
 
     def refusals(self, bootstrap: str, topics: Sequence[str]) -> dict[str, str]:

@@ -42,17 +42,11 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class OverlayArm:
-    """A Kafka and its setting.
+    """A Kafka and its setting."""
 
-    Attributes:
-        label: display name.
-        stock: whether it runs without the overlay.
-        min_insync_racks: R; None where the setting does not exist.
-    """
-
-    label: str
-    stock: bool
-    min_insync_racks: int | None
+    label: str  # display name
+    stock: bool  # whether it runs without the overlay
+    min_insync_racks: int | None  # R; None where the setting does not exist
 
 
 BASELINE = OverlayArm("stock", stock=True, min_insync_racks=None)

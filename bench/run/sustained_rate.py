@@ -18,19 +18,12 @@ from bench.plan.scenario import BenchCell, RampPlan
 
 @dataclass(frozen=True)
 class RampStep:
-    """Result of one rate.
+    """Result of one rate."""
 
-    Attributes:
-        rate_per_s: intended records per second.
-        acked: share of the records that were acknowledged.
-        p50_ms: median latency of the second half of the acknowledged records; None if there are none.
-        late_p50_ms: median lateness of the pacer.
-    """
-
-    rate_per_s: float
-    acked: float
-    p50_ms: float | None
-    late_p50_ms: float
+    rate_per_s: float  # intended records per second
+    acked: float  # share of the records that were acknowledged
+    p50_ms: float | None  # median latency of the second half of the acknowledged records; None if there are none
+    late_p50_ms: float  # median lateness of the pacer
 
 
 def rate_key(cell: BenchCell) -> str:
