@@ -451,7 +451,8 @@ class Hosts:
         target: Node,
         source: Node | None = None,
         count: int = echo.PING_COUNT,
-        payload_bytes: int = echo.PAYLOAD_BYTES,
+        *,
+        burst: bool = False,
     ) -> RoundTripTimes:
         """Measure the round-trip time to ``target`` from ``source`` (None: from the test driver).
 
@@ -459,9 +460,9 @@ class Hosts:
             RackgateError: no response.
         """
         if source is None:
-            return echo.measure("clients", target.name, target.ip, None, count, payload_bytes)
+            return echo.measure("clients", target.name, target.ip, None, count, burst=burst)
         # Without a response, ping exits with 1 and reports it in the text that is parsed here.
-        command = shlex.join(echo.ping_command(target.ip, count, echo.MEASUREMENT_WAIT_S, payload_bytes))
+        command = shlex.join(echo.ping_command(target.ip, count, echo.MEASUREMENT_WAIT_S, burst=burst))
         text = self.run_on(source, f"{command} || test $? -eq 1", 120)
         return echo.parse_ping(source.name, target.name, count, text)
 

@@ -11,7 +11,7 @@ from math import ceil, sqrt
 from threading import Lock
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.lab.echo import PAYLOAD_BYTES, RoundTripTimes
+from pyhooks.lab.echo import BURST_BYTES, RoundTripTimes
 from pyhooks.lab.topology import Quality
 
 # A path counts as slowed from this share of the added round-trip time on; without the fault paths are faster.
@@ -32,10 +32,12 @@ MEASUREMENTS_MAX = 3
 # 0.26 * 7 = 1.8 times the existing jitter, which by itself yields at most 0.7 times.
 RTT_ABOVE_JITTER, JITTER_ABOVE_JITTER = 2.5, 6.0
 ECHOES_MAX = 10_000
-# A rate is proved by the time that large echoes need more than small ones. They take TRANSMISSION_MS in each direction,
-# less than their interval, or have the greatest size of an IPv4 packet. Half of the added time counts.
-TRANSMISSION_MS, PAYLOAD_MAX, RATE_SHARE, RATE_PINGS = 8.0, 60_000, 0.5, 20
-RATE_ADDED_MIN_MS = 4.0
+# A rate is proved by a burst of large echoes, which queue for BURST_MS at this rate. Its median must be later than that
+# of small single echoes by half of the expected time.
+BURST_MS, BURST_MIN, BURST_MAX = 16.0, 8, 100
+RATE_SHARE, RATE_ADDED_MIN_MS = 0.5, 4.0
+# with the headers of ICMP, IP and Ethernet
+_BURST_BITS = 8 * (BURST_BYTES + 42)
 
 
 def echo_loss(percent: float) -> float:
@@ -90,7 +92,7 @@ def check_distinguishable(target: str, path: str, base: Quality, added: Quality)
         raise RackgateError(f"{already}: use a jitter of {jitter_ms:g} ms or more, or 0, to be distinguishable")
     if added.rate_mbit and (base.jitter_ms or base.loss_percent):
         raise RackgateError(f"{target}: the path from {path} varies or loses packets already, so no rate can be proved")
-    if added.rate_mbit and _transmission_ms(base, added) < RATE_ADDED_MIN_MS:
+    if added.rate_mbit and _added_wait_ms(base, added) < RATE_ADDED_MIN_MS:
         raise RackgateError(
             f"{target}: the path from {path} carries at most {base.rate_mbit:g} Mbit/s already: use a lower rate"
         )
@@ -101,15 +103,19 @@ def check_distinguishable(target: str, path: str, base: Quality, added: Quality)
         )
 
 
-def _payload_bytes(rate_mbit: float) -> int:
-    """Return the size of the large echoes that prove a rate."""
-    return min(PAYLOAD_MAX, round(rate_mbit * 1e3 / 8 * TRANSMISSION_MS))
+def _burst(rate_mbit: float) -> int:
+    """Return the number of echoes in the burst that proves a rate."""
+    return max(BURST_MIN, min(BURST_MAX, round(rate_mbit * 1e3 * BURST_MS / _BURST_BITS)))
 
 
-def _transmission_ms(base: Quality, added: Quality) -> float:
-    """Return the round-trip time in milliseconds that the added rate adds to large echoes."""
-    per_mbit = 2 * 8 * _payload_bytes(added.rate_mbit) / 1e3
-    return per_mbit / added.rate_mbit - (per_mbit / base.rate_mbit if base.rate_mbit else 0.0)
+def _median_wait_ms(count: int, rate_mbit: float) -> float:
+    """Return the time in milliseconds that the median echo of a burst waits at a rate; 0 for no limit."""
+    return count / 2 * _BURST_BITS / (rate_mbit * 1e3) if rate_mbit else 0.0
+
+
+def _added_wait_ms(base: Quality, added: Quality) -> float:
+    count = _burst(added.rate_mbit)
+    return _median_wait_ms(count, added.rate_mbit) - _median_wait_ms(count, base.rate_mbit)
 
 
 class _SharedMeasurements:
@@ -176,7 +182,7 @@ def path_probes(
 
 
 def rate_probe(
-    path: str, base: Quality, added: Quality, measure: Callable[[int], RoundTripTimes]
+    path: str, base: Quality, added: Quality, measure: Callable[..., RoundTripTimes]
 ) -> dict[str, Callable[[], bool]]:
     """Return the probe for the rate limit of a path; empty without one.
 
@@ -184,16 +190,16 @@ def rate_probe(
         path: name of the path.
         base: quality of the path without the fault.
         added: quality that the fault adds.
-        measure: measures ``RATE_PINGS`` echoes with a number of payload bytes.
+        measure: measures a number of echoes, single or with ``burst=True``.
     """
     if not added.rate_mbit:
         return {}
-    payload_bytes = _payload_bytes(added.rate_mbit)
-    least_ms = _transmission_ms(Quality(), added) - (1 - RATE_SHARE) * _transmission_ms(base, added)
+    count = _burst(added.rate_mbit)
+    least_ms = _median_wait_ms(count, added.rate_mbit) - (1 - RATE_SHARE) * _added_wait_ms(base, added)
 
     def is_limited() -> bool:
         return all(
-            measure(payload_bytes).p50_ms - measure(PAYLOAD_BYTES).p50_ms >= least_ms for _ in range(MEASUREMENTS_MAX)
+            measure(count, burst=True).p50_ms - measure(PINGS).p50_ms >= least_ms for _ in range(MEASUREMENTS_MAX)
         )
 
     return {f"{path} carries at most {added.rate_mbit:g} Mbit/s": is_limited}

@@ -19,8 +19,8 @@ LOSS_MIN, LOSS_MAX = 1.0, 90.0
 # Over paths that lose more than this in each direction, a few echoes prove nothing.
 PROBE_LOSS_MAX = 30.0
 RTT_MAX_MS = 1500.0
-# With a higher rate a packet takes too little time to be measured; a lower one would leave Kafka no bandwidth.
-RATE_MIN_MBIT, RATE_MAX_MBIT = 1.0, 200.0
+# With a higher rate a burst takes too little time to be measured; a lower one would leave Kafka no bandwidth.
+RATE_MIN_MBIT, RATE_MAX_MBIT = 1.0, 100.0
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,7 @@ class SlowFault:
             base = self._base_quality(site_of(self.cluster, source), node.site)
             measure = partial(self.cluster.rtt, node, source)
             probes |= delay_measurement.path_probes(name, base, self.added, measure)
-            with_payload = partial(measure, delay_measurement.RATE_PINGS)
-            probes |= delay_measurement.rate_probe(name, base, self.added, with_payload)
+            probes |= delay_measurement.rate_probe(name, base, self.added, measure)
         return probes
 
     def _base_quality(self, site: str, target_site: str) -> Quality:
@@ -121,6 +120,8 @@ class SlowFault:
         much = self.added.loss_percent > PROBE_LOSS_MAX
         if isinstance(other, SlowFault):
             much |= self.target.kind == "broker" or not delay_measurement.is_distinguishable(self.added, other.added)
+            own = self.added
+            much |= bool(other.added.rate_mbit and (own.jitter_ms or own.loss_percent or own.rate_mbit))
         if not much:
             return False
         if self.target.kind == "rack":

@@ -57,9 +57,7 @@ class RunningCluster(QuorumCluster, Protocol):
     def replies(self, target: Node, source: Node | None = None) -> bool:
         """Return whether ``target`` answers echo requests from ``source`` (None: from the clients)."""
 
-    def rtt(
-        self, target: Node, source: Node | None = None, count: int = ..., payload_bytes: int = ...
-    ) -> RoundTripTimes:
+    def rtt(self, target: Node, source: Node | None = None, count: int = ..., *, burst: bool = False) -> RoundTripTimes:
         """Measure the round-trip time to ``target`` from ``source`` (None: from the clients)."""
 
     def wipe(self, node: Node) -> str:

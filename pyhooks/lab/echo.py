@@ -18,8 +18,8 @@ INTERVAL_S = 0.02
 SLOW_COUNT_MAX, SHORT_INTERVAL_S = 100, 0.004
 # Over a link that loses a third of the packets in each direction, all ASKED requests fail once in 100,000 times.
 PING_COUNT = 20
-# ping's own default, without headers
-PAYLOAD_BYTES = 56
+# Bytes of a request of a burst, without headers; it is one frame.
+BURST_BYTES = 1400
 REPLY_WAIT_S = 3
 # ping waits this long only if there was no reply at all
 MEASUREMENT_WAIT_S = 10
@@ -63,18 +63,18 @@ def parse_ping(source: str, target: str, sent: int, text: str) -> RoundTripTimes
     return RoundTripTimes(source, target, sent, len(times), statistics.median(times), p99, times[-1], third - first)
 
 
-def ping_command(
-    ip: str, count: int = PING_COUNT, wait_s: int = REPLY_WAIT_S, payload_bytes: int = PAYLOAD_BYTES
-) -> list[str]:
-    """Return the ping command line; the default count suffices to decide whether the target replies."""
+def ping_command(ip: str, count: int = PING_COUNT, wait_s: int = REPLY_WAIT_S, *, burst: bool = False) -> list[str]:
+    """Return the ping command line; the default count suffices to decide whether the target replies.
+
+    With ``burst`` large requests are sent without intervals, so that they queue at a rate limit.
+    """
     interval_s = INTERVAL_S if count <= SLOW_COUNT_MAX else SHORT_INTERVAL_S
-    return ["ping", "-n", "-c", str(count), "-i", str(interval_s), "-W", str(wait_s), "-s", str(payload_bytes), ip]
+    together = ["-l", str(count), "-s", str(BURST_BYTES)] if burst else []
+    return ["ping", "-n", "-c", str(count), "-i", str(interval_s), "-W", str(wait_s), *together, ip]
 
 
-def _echo(
-    ip: str, count: int, machine: NamespaceMachine | None, wait_s: int, payload_bytes: int = PAYLOAD_BYTES
-) -> str:
-    command = ping_command(ip, count, wait_s, payload_bytes)
+def _echo(ip: str, count: int, machine: NamespaceMachine | None, wait_s: int, *, burst: bool = False) -> str:
+    command = ping_command(ip, count, wait_s, burst=burst)
     done = subprocess.run(
         machine.enter(command) if machine else command, capture_output=True, text=True, check=False, timeout=120
     )
@@ -94,16 +94,11 @@ def replies(ip: str, machine: NamespaceMachine | None) -> bool:
 
 
 def measure(
-    source: str,
-    target: str,
-    ip: str,
-    machine: NamespaceMachine | None,
-    count: int,
-    payload_bytes: int = PAYLOAD_BYTES,
+    source: str, target: str, ip: str, machine: NamespaceMachine | None, count: int, *, burst: bool = False
 ) -> RoundTripTimes:
-    """Measure the round-trip time of ``count`` echoes of this size to ``ip``, whose name is ``target``.
+    """Measure the round-trip time to ``ip``, whose name is ``target``; see ``ping_command``.
 
     Raises:
         RackgateError: there was no reply.
     """
-    return parse_ping(source, target, count, _echo(ip, count, machine, MEASUREMENT_WAIT_S, payload_bytes))
+    return parse_ping(source, target, count, _echo(ip, count, machine, MEASUREMENT_WAIT_S, burst=burst))

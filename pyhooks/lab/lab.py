@@ -359,7 +359,8 @@ class Lab:
         target: Node,
         source: Node | None = None,
         count: int = echo.PING_COUNT,
-        payload_bytes: int = echo.PAYLOAD_BYTES,
+        *,
+        burst: bool = False,
     ) -> RoundTripTimes:
         """Measure the round-trip time to ``target`` from ``source`` (None: from the clients).
 
@@ -368,7 +369,7 @@ class Lab:
         """
         name = source.name if source else "clients"
         machine = self.machine(source) if source else None
-        return echo.measure(name, target.name, target.ip, machine, count, payload_bytes)
+        return echo.measure(name, target.name, target.ip, machine, count, burst=burst)
 
     def wait_quorum(self) -> None:
         """Wait until a controller is active, according to the controllers' logs: no broker can be queried yet.

@@ -33,7 +33,7 @@ def bin_counts(took_ms: npt.NDArray[np.float64]) -> BinCounts:
 
 
 def _cell(name: str, random: np.random.Generator) -> tuple[BenchCell, CellMeasurements]:
-    cell = next(one for one in FULL.cells if one.id == name)
+    cell = dataclasses.replace(next(one for one in FULL.cells if one.id in (name, f"{name}-20")), id=name)
     cell = dataclasses.replace(cell, scenario=dataclasses.replace(FULL, latency=FULL.latency))
     refusing, plan = cell.refusing, FULL.latency
     rounds: list[dict[str, Any]] = []
@@ -69,7 +69,7 @@ def _cell(name: str, random: np.random.Generator) -> tuple[BenchCell, CellMeasur
 
 def unacknowledged(cell_id: str, arm_id: str, error: str) -> dict[str, Any]:
     """Return the analysis of an arm without a single acknowledged record."""
-    cell = next(one for one in FULL.cells if one.id == cell_id)
+    cell = next(one for one in FULL.cells if one.id in (cell_id, f"{cell_id}-20"))
     arm = next(one for one in FULL.latency_arms if one.id == arm_id)
     late = {0.5: 0.1, 0.99: 0.9, 1.0: 4.0}
     counted = {"intended": 1200, "acked": 0, "failed": 0, "unknown": 1200}

@@ -36,8 +36,8 @@ class InMemoryCluster:
     def replies(self, target: Node, source: Node | None = None) -> bool:
         raise AssertionError(target, source)
 
-    def rtt(self, target: Node, source: Node | None = None, count: int = 20, payload_bytes: int = 56) -> RoundTripTimes:
-        raise AssertionError(target, source, count, payload_bytes)
+    def rtt(self, target: Node, source: Node | None = None, count: int = 20, *, burst: bool = False) -> RoundTripTimes:
+        raise AssertionError(target, source, count, burst)
 
     def wait_unfenced(self, nodes: object, timeout_s: float = 0) -> None:
         assert nodes

@@ -54,15 +54,15 @@ def test_an_interrupted_run_resumes_with_its_complete_blocks(tmp_path: Path) -> 
     assert store.run_id == "20260102-030405"
     healthy = FULL.cells[0]
     for number in (0, 1, 5):
-        keep_block(store, "healthy", number)
+        keep_block(store, "healthy-20", number)
     store.unfinished("healthy-2").mkdir()
     second, resumed = begin_run(tmp_path)
     assert resumed
     assert not (tmp_path / "unfinished").exists()
     assert second.missing(healthy) == [n for n in range(20) if n not in (0, 1, 5)]
-    assert sorted(second.kept("healthy")) == [0, 1, 5]
-    keep_block(second, "healthy", 2, session=2)
-    assert sorted(second.kept("healthy", 2)) == [2]
+    assert sorted(second.kept("healthy-20")) == [0, 1, 5]
+    keep_block(second, "healthy-20", 2, session=2)
+    assert sorted(second.kept("healthy-20", 2)) == [2]
 
 
 def test_a_run_folder_is_locked(tmp_path: Path) -> None:
@@ -80,16 +80,16 @@ def test_the_warm_up_does_not_count_as_a_block(tmp_path: Path) -> None:
     store, _ = begin_run(tmp_path)
     path = store.unfinished("w")
     path.mkdir()
-    store.keep(path, "healthy", f"{run_store.WARM_UP}.1")
-    assert store.kept("healthy") == {}
-    assert store.warm_up("healthy") is not None
+    store.keep(path, "healthy-20", f"{run_store.WARM_UP}.1")
+    assert store.kept("healthy-20") == {}
+    assert store.warm_up("healthy-20") is not None
     assert store.warm_up("far") is None
 
 
 def test_other_conditions_discard_blocks_only_with_fresh(tmp_path: Path) -> None:
     store, _ = begin_run(tmp_path)
     assert begin_run(tmp_path, build="c") == (store, False)  # nothing was measured yet
-    keep_block(store, "healthy", 0)
+    keep_block(store, "healthy-20", 0)
     with pytest.raises(RackgateError, match=r"\(build: c, now d\): .*--fresh"):
         begin_run(tmp_path, build="d")
     with pytest.raises(RackgateError, match=r"\(given\.master: m, now spark://other\)"):
@@ -99,7 +99,7 @@ def test_other_conditions_discard_blocks_only_with_fresh(tmp_path: Path) -> None
         begin_run(tmp_path, other_plan, build="c")
     fresh_store, resumed = begin_run(tmp_path, other_plan, fresh=True)
     assert not resumed
-    assert fresh_store.kept("healthy") == {}
+    assert fresh_store.kept("healthy-20") == {}
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,12 @@ def test_a_run_does_not_resume_with_other_code_or_on_another_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: object, error: str
 ) -> None:
     store, _ = begin_run(tmp_path)
-    keep_block(store, "healthy", 0)
+    keep_block(store, "healthy-20", 0)
     assert begin_run(tmp_path) == (store, True)
     monkeypatch.setattr(f"bench.run_conditions.{name}", value)
     with pytest.raises(RackgateError, match=error):
         begin_run(tmp_path)
-    assert store.kept("healthy"), "the blocks are kept"
+    assert store.kept("healthy-20"), "the blocks are kept"
     assert begin_run(tmp_path, fresh=True) == (store, False)
 
 
@@ -150,12 +150,12 @@ def test_differences_of_conditions_are_named_by_their_path() -> None:
 
 def test_a_time_target_is_not_a_condition_for_keeping_blocks(tmp_path: Path) -> None:
     store, _ = begin_run(tmp_path)
-    keep_block(store, "healthy", 0)
+    keep_block(store, "healthy-20", 0)
     assert FULL.target_min is not None
     assert "target_min" not in json.dumps(FULL.as_json())
     second, resumed = begin_run(tmp_path, dataclasses.replace(FULL, target_min=1.0))
     assert resumed
-    assert sorted(second.kept("healthy")) == [0]
+    assert sorted(second.kept("healthy-20")) == [0]
 
 
 def test_a_run_records_its_start_and_that_it_was_resumed(tmp_path: Path) -> None:
@@ -215,11 +215,11 @@ def test_the_time_target_includes_the_report_and_does_not_change_the_status(
 
 def test_a_finished_run_is_not_resumed(tmp_path: Path) -> None:
     store, _ = begin_run(tmp_path)
-    keep_block(store, "healthy", 0)
+    keep_block(store, "healthy-20", 0)
     store.done()
     fresh_store, resumed = begin_run(tmp_path)
     assert not resumed
-    assert fresh_store.kept("healthy") == {}
+    assert fresh_store.kept("healthy-20") == {}
 
 
 def test_a_damaged_rates_file_is_an_error(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ DAMAGED_RUN_FILES = [
 @pytest.mark.parametrize("text", DAMAGED_RUN_FILES)
 def test_a_damaged_run_file_is_an_error_and_blocks_are_kept(tmp_path: Path, text: str | None) -> None:
     store, _ = begin_run(tmp_path)
-    keep_block(store, "healthy", 0)
+    keep_block(store, "healthy-20", 0)
     run_file = tmp_path / "run.json"
     run_file.unlink()
     if text is not None:
@@ -263,11 +263,11 @@ def test_a_damaged_run_file_is_an_error_and_blocks_are_kept(tmp_path: Path, text
     assert error.value.exit_status == 2
     assert str(run_file) in str(error.value)
     assert "--fresh" in str(error.value)
-    assert list(store.kept("healthy")) == [0]
+    assert list(store.kept("healthy-20")) == [0]
     if text is not None:
         assert run_file.read_bytes() == text.encode("latin-1")
     fresh, resumed = begin_run(tmp_path, fresh=True)
-    assert (resumed, fresh.kept("healthy")) == (False, {})
+    assert (resumed, fresh.kept("healthy-20")) == (False, {})
     assert begin_run(tmp_path) == (fresh, True)
 
 
@@ -285,13 +285,13 @@ def test_other_damaged_files_of_a_run_are_errors_that_name_the_file(tmp_path: Pa
 def test_a_run_folder_without_the_marker_is_not_emptied(tmp_path: Path, fresh: bool) -> None:
     # Earlier versions wrote no marker.
     store, _ = begin_run(tmp_path)
-    keep_block(store, "healthy", 0)
+    keep_block(store, "healthy-20", 0)
     store.done()
     (tmp_path / MARKER).unlink()
     with pytest.raises(RackgateError) as error:
         begin_run(tmp_path, fresh=fresh)
     assert str(tmp_path) in str(error.value)
-    assert list(store.kept("healthy")) == [0]
+    assert list(store.kept("healthy-20")) == [0]
 
 
 def test_targets_of_symbolic_links_are_not_deleted(tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_kept_blocks_are_not_planned_again(tmp_path: Path) -> None:
     store, _ = begin_run(tmp_path)
     full_s = lab_run.estimate_s(store, FULL)
     for number in range(10):
-        keep_block(store, "healthy", number)
+        keep_block(store, "healthy-20", number)
     healthy = FULL.cells[0]
     saved_s = full_s - lab_run.estimate_s(store, FULL)
     assert saved_s == pytest.approx(10 * (healthy.scenario.latency.block_s(6) + cell_measurement.BLOCK_S))
@@ -350,11 +350,11 @@ def test_sessions_are_listed_in_order(tmp_path: Path) -> None:
     assert store.next_session() == 1
     for number in (1, 2, 10):
         store.add_session(number, {"place": str(number)})
-        store.add_cell("healthy", number, {"session": number})
+        store.add_cell("healthy-20", number, {"session": number})
     store.lab(11).mkdir()  # this lab failed to start
     assert store.next_session() == 12
     assert [session["place"] for session in store.sessions] == ["1", "2", "10"]
-    assert [cell["session"] for cell in store.cell("healthy")] == [1, 2, 10]
+    assert [cell["session"] for cell in store.cell("healthy-20")] == [1, 2, 10]
 
 
 def observations(took_ms: list[float], outcome: str = "acked") -> pd.DataFrame:
