@@ -134,22 +134,11 @@ def _at_rank(values_in: dict[Key, tuple[Ints, Ints]], query: QuantileQuery, rank
 
 
 def _grouped(table: Any, keys: Sequence[str], order: str, number: str) -> Iterator[tuple[Key, Ints, Ints]]:
-    """Yield for each group of an Arrow table its key and two columns, sorted by the first of them.
-
-    Groups are sorted by whole numbers, because sorting millions of rows by text takes many times as long.
-    """
-    if table.num_rows == 0:
-        return
-    coded = [table[key].combine_chunks().dictionary_encode() for key in keys]
-    indices = [column.indices.to_numpy().astype(np.int64) for column in coded]
-    values = [column.dictionary.to_pylist() for column in coded]
-    group = np.zeros(table.num_rows, dtype=np.int64)
-    for index, distinct in zip(indices, values, strict=True):
-        group = group * len(distinct) + index
-    ordered, numbers = (table[name].to_numpy().astype(np.int64) for name in (order, number))
-    rows = np.lexsort((ordered, group))
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(group[rows])) + 1, [rows.size]])
-    for start, end in pairwise(starts):
-        members = rows[start:end]
-        key = tuple(distinct[index[members[0]]] for distinct, index in zip(values, indices, strict=True))
-        yield key, ordered[members], numbers[members]
+    """Yield for each group of an Arrow table its key and two columns, sorted by the first of them."""
+    grouped = table.group_by(list(keys)).aggregate([(order, "list"), (number, "list")])
+    values, counts = (grouped[f"{name}_list"].combine_chunks() for name in (order, number))
+    ordered, numbers = (lists.values.to_numpy().astype(np.int64) for lists in (values, counts))
+    every_key = zip(*(grouped[key].to_pylist() for key in keys), strict=True)
+    for key, (start, end) in zip(every_key, pairwise(values.offsets.to_numpy()), strict=True):
+        rows = start + np.argsort(ordered[start:end])
+        yield key, ordered[rows], numbers[rows]

@@ -194,18 +194,8 @@ def running_probe(context: OutageContext, names: Sequence[str], history: History
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-class OutageRunArguments(argparse.Namespace):
-    """Command-line arguments."""
-
-    plan: str
-    plans: Path
-    lab: str
-    run_id: str
-    master: str
-    on_stderr: bool
-
-
-def _arguments(arguments: Sequence[str] | None) -> OutageRunArguments:
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m bench.outages.outage_run", description=__doc__)
     parser.add_argument("--plan", default="full")
     parser.add_argument("--plans", type=Path, default=outage_plan.SHIPPED, help="file with the plans")
@@ -213,12 +203,7 @@ def _arguments(arguments: Sequence[str] | None) -> OutageRunArguments:
     parser.add_argument("--run-id", required=True, help="part of every record's key")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--on-stderr", action="store_true", help="progress goes to standard error")
-    return parser.parse_args(arguments, namespace=OutageRunArguments())
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point."""
-    options = _arguments(arguments)
+    options = parser.parse_args(arguments)
     console = Console(stderr=options.on_stderr, soft_wrap=True, highlight=False)
     with exiting_on_error(console, "interrupted: no report was written"):
         plan = outage_plan.load(options.plan, options.plans)

@@ -6,11 +6,13 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from bench.plan.scenario import BenchArm, OutagePlan
 from bench.plan.scenarios import client_properties, outage_plan, plan_table
-from pyhooks.core.toml_config import Table
+from pyhooks.core.toml_config import Natural, Positive, Table, Text
 from pyhooks.lab import topology
 
 SHIPPED = Path(__file__).parents[1] / "outages.toml"
@@ -23,21 +25,18 @@ FAULT_LABELS = {"kill": "killed", "cut": "cut off"}
 class ArmSettings:
     """M and R of an arm, for a topic on each placement."""
 
-    id: str
-    label: str
-    min_insync_replicas: int
-    min_insync_racks: int
+    id: Text
+    label: Text
+    min_insync_replicas: Positive
+    min_insync_racks: Positive
 
     def on(self, placement: str, replicas: tuple[int, ...]) -> BenchArm:
         """Return the arm on a topic of its own with these replicas."""
         stem = "".join(c for c in placement.lower().replace(" ", "-") if c.isalnum() or c == "-")
         return BenchArm(
-            id=self.id,
-            label=f"{placement}: {self.label}",
+            **vars(self) | {"label": f"{placement}: {self.label}"},
             topic=f"{stem}-{self.id.lower()}",
             replicas=replicas,
-            min_insync_replicas=self.min_insync_replicas,
-            min_insync_racks=self.min_insync_racks,
             latency="none",
             outage=True,
         )
@@ -68,7 +67,7 @@ class DestructionPlan:
     """Destruction of a rack that holds the whole ISR, because another rack is already unavailable."""
 
     topology: str  # topology of the lab, one that also has outages
-    placement: str  # display name of the topics' placement
+    placement: Text  # display name of the topics' placement
     replicas: tuple[int, ...]  # replicas of the topics
     unavailable_rack: str  # rack that fails first and keeps its disks
     destroyed: str  # rack whose disks are wiped while the other rack is unavailable
@@ -80,17 +79,17 @@ class OutageRunPlan:
     """Plan of a whole run of outages."""
 
     name: str
-    about: str  # description in one line
-    seed: int  # seed of the order of outages and of the payload
-    confidence: float  # confidence level of intervals over outages
-    record_bytes: int
-    flush_s: float  # bound on waiting for the last acknowledgements, in seconds
+    about: Text  # description in one line
+    seed: Natural  # seed of the order of outages and of the payload
+    confidence: Annotated[float, Field(ge=0.5, le=0.999)]  # confidence level of intervals over outages
+    record_bytes: Annotated[int, Field(ge=1, le=1_000_000)]
+    flush_s: Annotated[float, Field(ge=0.1, le=600)]  # bound on waiting for the last acknowledgements, in seconds
     client: Mapping[str, str | int | float | bool]  # librdkafka properties
     timing: OutagePlan  # rates and times of each outage; the rack of the lab replaces its rack
     # records per second that a second producer sends to each topic with ``acks=1``; 0 for none
-    background_rate_per_s: float
-    meter_poll_s: float  # seconds between two queries of a broker's metrics
-    probe_timeout_ms: int  # timeout of one probe attempt
+    background_rate_per_s: Annotated[float, Field(ge=0, le=10_000)]
+    meter_poll_s: Annotated[float, Field(ge=0.05, le=10)]  # seconds between two queries of a broker's metrics
+    probe_timeout_ms: Annotated[int, Field(ge=100, le=60_000)]  # timeout of one probe attempt
     arms: tuple[ArmSettings, ...]
     labs: tuple[LabPlan, ...]
     destruction: DestructionPlan | None
@@ -108,32 +107,17 @@ def load(name: str, path: Path = SHIPPED) -> OutageRunPlan:
         RackgateError: the plan does not exist, or a key is missing, unknown or out of range.
     """
     table = plan_table(name, path, kind="plan", purpose="it describes outages")
-    arms = tuple(
-        ArmSettings(
-            id=arm.text("id"),
-            label=arm.text("label"),
-            min_insync_replicas=arm.whole("min_insync_replicas", 1),
-            min_insync_racks=arm.whole("min_insync_racks", 1),
-        )
-        for arm in table.tables("arms")
-    )
+    arms = tuple(arm.into(ArmSettings) for arm in table.tables("arms"))
     labs = tuple(_lab(lab, arms) for lab in table.tables("labs"))
     if len({arm.id.lower() for arm in arms}) < len(arms):
         raise table.wrong("arms", "two arms have the same id")
     if len({lab.name for lab in labs}) < len(labs):
         raise table.wrong("labs", "two labs have the same name")
-    plan = OutageRunPlan(
+    plan = table.into(
+        OutageRunPlan,
         name=name,
-        about=table.text("about"),
-        seed=table.whole("seed", 0),
-        confidence=table.number("confidence", 0.5, 0.999),
-        record_bytes=table.whole("record_bytes", 1, 1_000_000),
-        flush_s=table.number("flush_s", 0.1, 600),
         client=client_properties(table.table("client")),
         timing=outage_plan(table, max_per_s=10_000, rack=labs[0].rack),
-        background_rate_per_s=table.number("background_rate_per_s", 0, 10_000),
-        meter_poll_s=table.number("meter_poll_s", 0.05, 10),
-        probe_timeout_ms=table.whole("probe_timeout_ms", 100, 60_000),
         arms=arms,
         labs=labs,
         destruction=_destruction(table.table("destruction"), labs) if table.has("destruction") else None,
@@ -176,9 +160,9 @@ def _destruction(table: Table, labs: Sequence[LabPlan]) -> DestructionPlan:
     _check_racks(table, name, {"unavailable_rack": unavailable, "destroyed": destroyed})
     if unavailable == destroyed:
         raise table.wrong("destroyed", "must differ from unavailable_rack")
-    return DestructionPlan(
+    return table.into(
+        DestructionPlan,
         topology=name,
-        placement=table.text("placement"),
         replicas=_replicas(table, name),
         unavailable_rack=unavailable,
         destroyed=destroyed,

@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 from typing import Literal
 
 from bench.plan.cluster_states import StateBrokers
-from pyhooks.core.toml_config import Table
+from pyhooks.core.toml_config import Table, Text
 
 # The replicas that acks=all waits for: as many as M and R require, or the whole ISR.
 AwaitedReplicas = Literal["required", "isr"]
@@ -19,8 +19,8 @@ AWAITED: tuple[AwaitedReplicas, ...] = ("required", "isr")
 class Hypothesis:
     """A hypothesis about acks=all."""
 
-    id: str  # short name
-    label: str  # display name, which completes "a leader …"
+    id: Text  # short name
+    label: Text  # display name, which completes "a leader …"
     awaited: AwaitedReplicas  # the replicas that a leader waits for
     ratio: tuple[float, float]  # lowest and highest ratio of the arm's median to the baseline's that it predicts
 
@@ -29,12 +29,12 @@ class Hypothesis:
 class Question:
     """A question with hypotheses that exclude each other."""
 
-    text: str  # the question
+    text: Text
     arm: str  # id of the arm that is compared with the baseline at p50
     # lowest and highest number of round trips to the slowest awaited follower in which a record is replicated: one if
     # the follower's fetch waits at the leader when the record arrives, two if it has just left
     round_trips: tuple[float, float]
-    hypotheses: tuple[Hypothesis, ...]  # two
+    hypotheses: tuple[Hypothesis, ...]
 
 
 def read_question(table: Table, arms: Sequence[str]) -> Question:
@@ -45,12 +45,7 @@ def read_question(table: Table, arms: Sequence[str]) -> Question:
             hypotheses that predict different ratios.
     """
     hypotheses = tuple(
-        Hypothesis(
-            id=row.text("id"),
-            label=row.text("label"),
-            awaited=row.choice("awaited", AWAITED),
-            ratio=_range(row, "ratio"),
-        )
+        row.into(Hypothesis, awaited=row.choice("awaited", AWAITED), ratio=_range(row, "ratio"))
         for row in table.tables("hypotheses")
     )
     ordered = sorted(hypothesis.ratio for hypothesis in hypotheses)
@@ -58,7 +53,8 @@ def read_question(table: Table, arms: Sequence[str]) -> Question:
     # the figure has a shape for each of two
     if overlapping or len({hypothesis.id for hypothesis in hypotheses}) != 2 or len(hypotheses) != 2:
         raise table.wrong("hypotheses", "needs two with different ids, and with ratios that don't overlap")
-    return Question(table.text("text"), table.choice("arm", tuple(arms)), _range(table, "round_trips"), hypotheses)
+    arm, round_trips = table.choice("arm", tuple(arms)), _range(table, "round_trips")
+    return table.into(Question, arm=arm, round_trips=round_trips, hypotheses=hypotheses)
 
 
 def _range(table: Table, key: str) -> tuple[float, float]:

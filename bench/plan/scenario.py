@@ -6,12 +6,15 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
 
 from bench.plan import cluster_states
 from bench.plan.cell_setting import CellSetting
 from bench.plan.question import Question
 from bench.plan.verdict_rules import VerdictRules
+from pyhooks.core.toml_config import Natural, Naturals, Positive, Text
 from pyhooks.kafka import gate
 from pyhooks.lab import topology
 
@@ -21,6 +24,8 @@ Acks = Literal["all", "1"]
 ACKS: tuple[Acks, ...] = ("all", "1")
 # Each further verdict raises the evidence required of all verdicts; blocks can't support more than this.
 MAX_CELLS = 12
+# Fields of ``LatencyPlan`` that a cell may have of its own.
+CELL_TIMES = ("blocks", "pieces", "piece_s", "discard_s")
 # Quantiles that can be judged, by their names in a plan.
 JUDGED = {"p50": 0.5, "p99": 0.99}
 InstrumentName = Literal["producer-perf-test", "end-to-end", "transaction"]
@@ -31,14 +36,14 @@ INSTRUMENTS: tuple[InstrumentName, ...] = ("producer-perf-test", "end-to-end", "
 class BenchArm:
     """One configuration under comparison."""
 
-    id: str  # short name for plots, such as ``A'``
-    label: str  # display name with the settings that differ
-    topic: str  # name of its topic in the outage phase (one partition); in cells the arms rotate over all topics
+    id: Text  # short name for plots, such as ``A'``
+    label: Text  # display name with the settings that differ
+    topic: Text  # name of its topic in the outage phase (one partition); in cells the arms rotate over all topics
     # broker ids in the order of assignment; the first is the preferred leader. All arms of the latency phase have the
     # same replicas.
-    replicas: tuple[int, ...]
-    min_insync_replicas: int  # M, ``min.insync.replicas``
-    min_insync_racks: int  # R, ``min.insync.racks``; 1 is Kafka's behaviour without the gate
+    replicas: Naturals
+    min_insync_replicas: Positive  # M, ``min.insync.replicas``
+    min_insync_racks: Positive  # R, ``min.insync.racks``; 1 is Kafka's behaviour without the gate
     latency: Role  # role in the latency phase, or ``none``
     outage: bool  # whether the arm takes part in the outage phase
     acks: Acks = "all"  # ``acks`` of its producer; with ``1`` the leader waits for no follower
@@ -48,20 +53,23 @@ class BenchArm:
 class LatencyPlan(VerdictRules):
     """Plan of the latency phase: how the arms of a cell take turns in blocks, and how they are compared."""
 
-    blocks: int  # number of measured blocks
-    pieces: int  # pieces of each arm in a block; the arms take turns, in a new order in each round of pieces
-    piece_s: float  # length of a piece in seconds
-    discard_s: float  # discarded head of each piece in seconds, while records of the previous arm are still in flight
+    blocks: Annotated[int, Field(ge=2)]  # number of measured blocks
+    pieces: Positive  # pieces of each arm in a block; the arms take turns, in a new order in each round of pieces
+    piece_s: Annotated[float, Field(ge=0.05)]  # length of a piece in seconds
+    # discarded head of each piece in seconds, while records of the previous arm are still in flight
+    discard_s: Annotated[float, Field(ge=0)]
     # length of the first piece of each arm in a block, in which its new client connects, in seconds; discarded as a
     # whole
-    opening_s: float
-    warmup_blocks: int  # discarded blocks before the first cell of a lab
-    warmup_blocks_again: int  # discarded blocks before every other cell
-    warmup_rate_per_s: float  # intended records per second in warm-up blocks
-    quantiles: tuple[float, ...]  # percentiles of the table, as fractions
+    opening_s: Annotated[float, Field(ge=0.05)]
+    warmup_blocks: Natural  # discarded blocks before the first cell of a lab
+    warmup_blocks_again: Natural  # discarded blocks before every other cell
+    warmup_rate_per_s: Annotated[float, Field(ge=0.1, le=20_000)]  # intended records per second in warm-up blocks
+    # percentiles of the table, as fractions
+    quantiles: Annotated[tuple[Annotated[float, Field(gt=0, lt=1)], ...], Field(min_length=1)]
     # number of observations that must lie beyond a percentile for it to be shown, and in each block for it to be judged
-    min_beyond: int
-    max_late_share: float  # share of an arm's latency that may be the pacer's own lateness for the verdict "equivalent"
+    min_beyond: Positive
+    # share of an arm's latency that may be the pacer's own lateness for the verdict "equivalent"
+    max_late_share: Annotated[float, Field(ge=0.01, le=1)]
     band_p50: float  # half-width of the equivalence band at p50, as a fraction
     band_p99: float  # the same at p99
     margin_p50_ms: float  # largest difference of equivalent arms at p50, in ms
@@ -96,14 +104,17 @@ class OutagePlan:
 
     rack: str  # rack that becomes unavailable
     rate_per_s: float  # intended records per second and topic
-    before_s: float  # seconds from the start to the fault
-    during_s: float  # seconds from the fault to the heal
-    after_s: float  # seconds from the heal to the end of the load
-    discard_s: float  # discarded head of the phase, in seconds
-    settle_s: float  # seconds from the rack's removal from a topic's ISR until the topic's behaviour is counted
-    probe_rate_per_s: float  # attempts per second and topic of the probe without retries
-    isr_poll_s: float  # seconds between two observations of leader and ISR
-    accepting_share: float  # share of the records intended in the settled outage that must be acknowledged in it
+    before_s: Annotated[float, Field(ge=1)]  # seconds from the start to the fault
+    during_s: Annotated[float, Field(ge=1)]  # seconds from the fault to the heal
+    after_s: Annotated[float, Field(ge=1)]  # seconds from the heal to the end of the load
+    discard_s: Annotated[float, Field(ge=0)]  # discarded head of the phase, in seconds
+    # seconds from the rack's removal from a topic's ISR until the topic's behaviour is counted
+    settle_s: Annotated[float, Field(ge=0)]
+    # attempts per second and topic of the probe without retries
+    probe_rate_per_s: Annotated[float, Field(ge=0.1, le=100)]
+    isr_poll_s: Annotated[float, Field(ge=0.05, le=10)]  # seconds between two observations of leader and ISR
+    # share of the records intended in the settled outage that must be acknowledged in it
+    accepting_share: Annotated[float, Field(ge=0.01, le=1)]
 
     @property
     def total_s(self) -> float:
@@ -115,13 +126,13 @@ class OutagePlan:
 class RampPlan:
     """Search for the load that a lab sustains: one rate after the other, until the lab does not keep up."""
 
-    first_per_s: float  # first rate; each further rate is twice the previous one
-    last_per_s: float  # highest rate to try
-    step_s: float  # duration of each rate, in seconds
-    max_mb_per_s: float  # highest throughput to try, in megabytes per second
+    first_per_s: Annotated[float, Field(ge=1)]  # first rate; each further rate is twice the previous one
+    last_per_s: Annotated[float, Field(ge=1, le=20_000)]  # highest rate to try
+    step_s: Annotated[float, Field(ge=0.2)]  # duration of each rate, in seconds
+    max_mb_per_s: Annotated[float, Field(ge=0.1)]  # highest throughput to try, in megabytes per second
     # the lab keeps up while every record is acknowledged and the median latency is at most ``slower`` times that of the
     # first rate
-    slower: float
+    slower: Annotated[float, Field(ge=1.1)]
 
     def rates(self, record_bytes: int) -> tuple[float, ...]:
         """Return the rates to try with records of this size, ascending; always at least the first one."""
@@ -185,11 +196,11 @@ class Scenario:
     """Plan of a whole run."""
 
     name: str
-    about: str  # description in one line
+    about: Text  # description in one line
     topology: str  # name of the lab's topology; cells in two data centres have their own
-    seed: int  # seed of every random choice: order of arms, sending times, payload, resamples
+    seed: Natural  # seed of every random choice: order of arms, sending times, payload, resamples
     tasks: int  # number of Spark tasks that send the load
-    flush_s: float  # bound on waiting for the last acknowledgements, in seconds
+    flush_s: Annotated[float, Field(ge=0.1, le=600)]  # bound on waiting for the last acknowledgements, in seconds
     client: Mapping[str, str | int | float | bool]  # librdkafka properties
     java: Mapping[str, str | int | float | bool]  # properties of the Java producer
     latency: LatencyPlan
@@ -230,10 +241,7 @@ class Scenario:
                 **cell.setting.as_json(),
                 "topology": cell.topology,
                 "replicas": list(cell.replicas),
-                "blocks": cell.scenario.latency.blocks,
-                "pieces": cell.scenario.latency.pieces,
-                "piece_s": cell.scenario.latency.piece_s,
-                "discard_s": cell.scenario.latency.discard_s,
+                **{name: getattr(cell.scenario.latency, name) for name in CELL_TIMES},
                 "roles": {arm.id: arm.latency for arm in cell.scenario.latency_arms},
                 "judged": [name for name, quantile in JUDGED.items() if quantile in cell.judged],
                 "question": cell.question and asdict(cell.question),
@@ -248,22 +256,14 @@ class Scenario:
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Scenario:
         """Return the scenario of ``as_json`` as far as an analysis needs it: without outage, ramp and questions."""
-        scenario = cls(
-            **_fields(cls, plain)
-            | {
-                "latency": LatencyPlan(**_fields(LatencyPlan, plain["latency"])),
-                "arms": tuple(BenchArm(**_fields(BenchArm, arm)) for arm in plain["arms"]),
-                "ramp": None,
-                "outage": None,
-                "cells": (),
-            }
-        )
+        without_phases = {**plain, "ramp": None, "outage": None, "cells": ()}
+        scenario = TypeAdapter(cls).validate_python(without_phases)
         return dataclasses.replace(scenario, cells=tuple(scenario._cell(cell) for cell in plain["cells"]))
 
     def _cell(self, plain: Mapping[str, Any]) -> BenchCell:
         """Return a cell of ``as_json``."""
-        setting = CellSetting(**_fields(CellSetting, plain))
-        latency = dataclasses.replace(self.latency, **_fields(LatencyPlan, plain))
+        setting = TypeAdapter(CellSetting).validate_python(plain)
+        latency = dataclasses.replace(self.latency, **{name: plain[name] for name in CELL_TIMES})
         arms = tuple(dataclasses.replace(arm, latency=plain["roles"].get(arm.id, "none")) for arm in self.arms)
         return BenchCell(
             id=plain["id"],
@@ -275,9 +275,3 @@ class Scenario:
             topology=plain["topology"],
             replicas=tuple(plain["replicas"]),
         )
-
-
-def _fields(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a dataclass's fields in JSON, lists as tuples."""
-    names = [field.name for field in dataclasses.fields(kind) if field.name in values]
-    return {name: tuple(values[name]) if isinstance(values[name], list) else values[name] for name in names}

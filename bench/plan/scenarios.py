@@ -11,6 +11,7 @@ from bench.plan import cell_setting
 from bench.plan.question import read_question
 from bench.plan.scenario import (
     ACKS,
+    CELL_TIMES,
     INSTRUMENTS,
     JUDGED,
     MAX_CELLS,
@@ -23,7 +24,6 @@ from bench.plan.scenario import (
     Role,
     Scenario,
 )
-from bench.plan.verdict_rules import FEWEST_BLOCKS
 from pyhooks.core import toml_config
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.toml_config import Table
@@ -87,23 +87,22 @@ def load(
     topology_name = table.text("topology")
     own_tasks = table.whole("tasks", 1)
     target_min = table.number("target_min", 0.1) if table.has("target_min") else None
-    scenario = Scenario(
+    scenario = table.into(
+        Scenario,
         name=name,
-        about=table.text("about"),
         topology=place or topology_name,
-        seed=table.whole("seed", 0),
         tasks=tasks or own_tasks,
-        flush_s=table.number("flush_s", 0.1, 600),
         client=client_properties(table.table("client")),
         java=client_properties(table.table("java", {})),
         latency=_latency(table.table("latency")),
-        ramp=_ramp(table.table("ramp")) if table.has("ramp") else None,
+        ramp=table.table("ramp").into(RampPlan) if table.has("ramp") else None,
         outage=outage_plan(table.table("outage"), max_per_s=1_000_000) if table.has("outage") else None,
         arms=_arms(table),
         # the target is for the plan as it is in the file
         target_min=target_min
         if place in (None, topology_name) and tasks in (None, own_tasks) and rate_per_s is None and partitions is None
         else None,
+        cells=(),
     )
     _check_arms(scenario, table)
     cells = [_scaled(cell, rate_per_s, partitions) for cell in _cells(scenario, table)]
@@ -159,15 +158,9 @@ def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | N
         place, replicas = far
     judged = table.choices("judged", tuple(JUDGED)) if table.has("judged") else tuple(JUDGED)
     plan = scenario.latency
-    latency = dataclasses.replace(
-        plan,
-        blocks=table.whole("blocks", 2, default=plan.blocks),
-        pieces=table.whole("pieces", 1, default=plan.pieces),
-        piece_s=table.number("piece_s", 0.05) if table.has("piece_s") else plan.piece_s,
-        discard_s=table.number("discard_s", 0) if table.has("discard_s") else plan.discard_s,
-    )
-    if latency.discard_s >= latency.piece_s:
-        raise table.wrong("discard_s", f"must be below piece_s = {latency.piece_s:g}")
+    own = [name for name in CELL_TIMES if table.has(name)]
+    latency = table.into(LatencyPlan, **{name: value for name, value in vars(plan).items() if name not in own})
+    _check_head(table, latency.discard_s, "piece_s", latency.piece_s)
     arms = _roles(scenario, table) if table.has("baseline") else scenario.arms
     cell = BenchCell(
         id=cell_id,
@@ -224,42 +217,20 @@ def client_properties(table: Table) -> dict[str, str | int | float | bool]:
 
 def _latency(table: Table) -> LatencyPlan:
     bands, margins_ms = table.table("bands"), table.table("margins_ms")
-    plan = LatencyPlan(
-        blocks=table.whole("blocks", 2),
-        pieces=table.whole("pieces", 1),
-        piece_s=table.number("piece_s", 0.05),
-        discard_s=table.number("discard_s", 0),
-        opening_s=table.number("opening_s", 0.05),
-        warmup_blocks=table.whole("warmup_blocks", 0),
-        warmup_blocks_again=table.whole("warmup_blocks_again", 0),
-        warmup_rate_per_s=table.number("warmup_rate_per_s", 0.1, 20_000),
-        quantiles=table.numbers("quantiles", 0, 1),
-        min_beyond=table.whole("min_beyond", 1),
-        confidence=table.number("confidence", 0.5, 0.999),
-        resamples=table.whole("resamples", 100),
-        alpha=table.number("alpha", 0.001, 0.5),
-        power=table.number("power", 0.5, 0.999),
-        trim=table.number("trim", 0, 0.25),
-        min_blocks=table.whole("min_blocks", FEWEST_BLOCKS),
-        max_late_share=table.number("max_late_share", 0.01, 1),
+    plan = table.into(
+        LatencyPlan,
         band_p50=bands.number("p50", 0.001, 1),
         band_p99=bands.number("p99", 0.001, 1),
         margin_p50_ms=margins_ms.number("p50", 0.001),
         margin_p99_ms=margins_ms.number("p99", 0.001),
     )
-    if plan.discard_s >= plan.piece_s:
-        raise table.wrong("discard_s", f"must be below piece_s = {plan.piece_s:g}")
+    _check_head(table, plan.discard_s, "piece_s", plan.piece_s)
     return plan
 
 
-def _ramp(table: Table) -> RampPlan:
-    return RampPlan(
-        first_per_s=table.number("first_per_s", 1),
-        last_per_s=table.number("last_per_s", 1, 20_000),
-        step_s=table.number("step_s", 0.2),
-        max_mb_per_s=table.number("max_mb_per_s", 0.1),
-        slower=table.number("slower", 1.1),
-    )
+def _check_head(table: Table, discard_s: float, whole: str, whole_s: float) -> None:
+    if discard_s >= whole_s:
+        raise table.wrong("discard_s", f"must be below {whole} = {whole_s:g}")
 
 
 def outage_plan(table: Table, *, max_per_s: float, rack: str | None = None) -> OutagePlan:
@@ -270,35 +241,14 @@ def outage_plan(table: Table, *, max_per_s: float, rack: str | None = None) -> O
         max_per_s: highest permitted rate of the load, in records/s.
         rack: rack that becomes unavailable; None to read it from the table.
     """
-    plan = OutagePlan(
-        rack=rack or table.text("rack"),
-        rate_per_s=table.number("rate_per_s", 0.1, max_per_s),
-        before_s=table.number("before_s", 1),
-        during_s=table.number("during_s", 1),
-        after_s=table.number("after_s", 1),
-        discard_s=table.number("discard_s", 0),
-        settle_s=table.number("settle_s", 0),
-        probe_rate_per_s=table.number("probe_rate_per_s", 0.1, 100),
-        isr_poll_s=table.number("isr_poll_s", 0.05, 10),
-        accepting_share=table.number("accepting_share", 0.01, 1),
-    )
-    if plan.discard_s >= plan.before_s:
-        raise table.wrong("discard_s", f"must be below before_s = {plan.before_s:g}")
+    rate_per_s = table.number("rate_per_s", 0.1, max_per_s)
+    plan = table.into(OutagePlan, rack=rack or table.text("rack"), rate_per_s=rate_per_s)
+    _check_head(table, plan.discard_s, "before_s", plan.before_s)
     return plan
 
 
 def _arm(table: Table) -> BenchArm:
-    arm = BenchArm(
-        id=table.text("id"),
-        label=table.text("label"),
-        topic=table.text("topic"),
-        replicas=table.wholes("replicas"),
-        min_insync_replicas=table.whole("min_insync_replicas", 1),
-        min_insync_racks=table.whole("min_insync_racks", 1),
-        latency=table.choice("latency", ROLES),
-        outage=table.flag("outage"),
-        acks=table.choice("acks", ACKS) if table.has("acks") else "all",
-    )
+    arm = table.into(BenchArm, latency=table.choice("latency", ROLES), acks=table.choice("acks", ACKS, "all"))
     if arm.min_insync_replicas > len(arm.replicas):
         raise table.wrong("min_insync_replicas", f"is above the {len(arm.replicas)} replicas")
     return arm

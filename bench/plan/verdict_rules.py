@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 # A mean of fewer blocks has no useful interval.
 FEWEST_BLOCKS = 4
@@ -12,13 +15,13 @@ FEWEST_BLOCKS = 4
 class VerdictRules:
     """Rules of all verdicts of a run, as in its plan."""
 
-    alpha: float  # bound on the probability that any verdict of the run is wrong
-    power: float  # probability with which the smallest detectable ratio is detected
+    alpha: Annotated[float, Field(ge=0.001, le=0.5)]  # bound on the probability that any verdict of the run is wrong
+    power: Annotated[float, Field(ge=0.5, le=0.999)]  # probability with which the smallest detectable ratio is detected
     # share of the blocks that is left out at each end at the median, so that a burst of other work does not decide
-    trim: float
-    min_blocks: int  # number of blocks that a verdict needs
-    confidence: float  # confidence level of each single interval that is shown
-    resamples: int  # number of resamples of whole blocks, for higher quantiles and percentile curves
+    trim: Annotated[float, Field(ge=0, le=0.25)]
+    min_blocks: Annotated[int, Field(ge=FEWEST_BLOCKS)]  # number of blocks that a verdict needs
+    confidence: Annotated[float, Field(ge=0.5, le=0.999)]  # confidence level of each single interval that is shown
+    resamples: Annotated[int, Field(ge=100)]  # number of resamples of whole blocks, for p99 and percentile curves
 
     def tails(self, family: int) -> SignificanceLevels:
         """Return the strictest levels that Holm's procedure requires in a family of this size."""
