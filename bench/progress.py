@@ -59,11 +59,9 @@ class RunSteps:
             self._show(self._before_s)
 
     def tell(self, text: str, share: float | None = None) -> None:
-        """Show the current activity of the step; without a terminal at most once a minute.
+        """Show the current activity of the step, and its completed share if that is known better than by time.
 
-        Args:
-            text: description of the activity.
-            share: completed share of the step, if it is known better than by time.
+        Without a terminal an activity is printed at most once a minute.
         """
         self._share = share
         self._update(description=text)

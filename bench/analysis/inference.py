@@ -236,7 +236,7 @@ def decide(
     Args:
         effects: effect of each comparison that the plan names; None if there are no numbers.
         bounds: half-width of the equivalence band of each comparison, as a fraction, and its margin in ms.
-        rules: rules of the run.
+        rules: of the run.
     """
     outside = [
         1.0 if effect is None else effect.against_different(*bound)
@@ -275,11 +275,7 @@ def _distance(tail: float, power: float, freedom: int) -> float:
 def power(log_ratio_error: float, freedom: int, distance: float, tail: float) -> float:
     """Return the probability that the interval that leaves out ``tail`` at each end excludes a value.
 
-    Args:
-        log_ratio_error: standard error of the logarithm of the ratio.
-        freedom: its degrees of freedom.
-        distance: logarithm of the true ratio over the value, absolute.
-        tail: share that the interval leaves out at each end.
+    ``distance`` is the logarithm of the true ratio over the value, absolute.
     """
     critical = float(stats.t.isf(tail, freedom))
     return 1.0 - float(special.nctdtr(freedom, distance / max(log_ratio_error, _TINY), critical))

@@ -66,11 +66,7 @@ def _lines(file: Path) -> list[str]:
 def check_plan(out: Path, plan: Mapping[str, Any]) -> None:
     """Check that no cell of a plan has changed since a run of the same plan and cell names.
 
-    A changed cell needs a new id. If two plans share no cell, nothing of them is compared.
-
-    Args:
-        out: folder of results.
-        plan: ``Scenario.as_json``.
+    A changed cell needs a new id. If two plans (``Scenario.as_json``) share no cell, nothing of them is compared.
 
     Raises:
         RackgateError: it has; or see ``stored_runs``.
@@ -101,12 +97,7 @@ def append_run(
 ) -> None:
     """Append a run to ``runs.jsonl``, unless it is there since its report was interrupted.
 
-    Args:
-        out: folder of results.
-        run: ``run_id``, ``started`` and ``conditions`` of the run.
-        command: the command that made it.
-        measured: measurements of its cells.
-        cells: their entries in the result.
+    ``run`` has ``run_id``, ``started`` and ``conditions``; ``cells`` are the entries of ``measured`` in the result.
 
     Raises:
         RackgateError: see ``stored_runs``; or the file can't be written.
@@ -140,10 +131,6 @@ def _cell_line(measured: CellMeasurements, numbers: Mapping[str, Any]) -> dict[s
 
 def pool_runs(out: Path, run_id: str) -> dict[str, Any] | None:
     """Analyse all runs with the plan and the Kafka build of one run together; their blocks form one sample.
-
-    Args:
-        out: folder of results.
-        run_id: the run.
 
     Returns:
         None if there is no such run, or no other one of its plan. ``runs``: the pooled runs, with ``differences``

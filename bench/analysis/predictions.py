@@ -17,12 +17,7 @@ NO_DATA = ("refused", "not acknowledged", "missing", "few blocks", "few records"
 
 
 def rack_round_trips(rows: Iterable[Mapping[str, Any]], racks: Mapping[str, str]) -> dict[frozenset[str], float]:
-    """Return the median round trip between two racks in ms, by the pair.
-
-    Args:
-        rows: round trips between brokers and other places of a lab.
-        racks: broker id to rack.
-    """
+    """Return the median round trip between two racks in ms, by the pair, from rows of all places of a lab."""
     by_name = {f"broker-{broker}": rack for broker, rack in racks.items()}
     return {
         frozenset((by_name[row["source"]], by_name[row["target"]])): float(row["p50_ms"])

@@ -81,10 +81,7 @@ class DriverClock:
 
 @contextmanager
 def serving_clock(host: str) -> Iterator[DriverClock]:
-    """Serve this process's monotonic clock over TCP while the block runs.
-
-    Args:
-        host: name or address to listen on; IPv6 with or without brackets.
+    """Serve this process's monotonic clock over TCP on ``host``, a name or address (IPv6 with or without brackets).
 
     Raises:
         RackgateError: the address does not belong to this host.
@@ -172,13 +169,9 @@ def _receive(connection: socket.socket) -> int:
 
 
 def clock_offset(reading: ClockReading, driver: str, begun_ns: int, ended_ns: int) -> ClockOffset:
-    """Return the difference between a host's clock and the driver's.
+    """Return the difference between a host's clock and that of the driver, whose boot id is ``driver``.
 
-    Args:
-        reading: reading of the host.
-        driver: boot id of the driver.
-        begun_ns: start of the job in which the clock was read, on the driver's clock.
-        ended_ns: end of that job.
+    ``begun_ns`` and ``ended_ns`` are the ends of the job in which the clock was read, on the driver's clock.
     """
     same = reading.boot_id == driver
     if reading.ahead_ns is not None and reading.error_ns is not None:
@@ -197,12 +190,9 @@ def host_offsets(readings: Sequence[tuple[ClockReading, ClockOffset]]) -> dict[s
 
 
 def ahead_of_driver_ns(reading: ClockReading, driver: str, known_ns: Mapping[str, int]) -> int:
-    """Return the nanoseconds to add to the driver's clock to get this host's.
+    """Return the nanoseconds to add to the driver's clock to get this host's, from a fresh reading of this host.
 
-    Args:
-        reading: a fresh reading of this host.
-        driver: boot id of the driver.
-        known_ns: result of ``host_offsets``, for hosts that can't reach the driver.
+    ``driver`` is the driver's boot id, ``known_ns`` the result of ``host_offsets``.
 
     Raises:
         RuntimeError: the driver can't be reached, and this host's clock was not compared before.

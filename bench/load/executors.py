@@ -63,14 +63,8 @@ class LoadHost:
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry for the manifest."""
-        return {
-            "host": self.name,
-            "cpus": self.cpus,
-            "machine": self.machine,
-            "versions": dict(self.versions),
-            "loaded": dict(self.loaded),
-            "clock": asdict(self.clock),
-        }
+        fields = asdict(self)
+        return {"host": self.name} | {name: fields[name] for name in ("cpus", "machine", "versions", "loaded", "clock")}
 
 
 def executor_name() -> str:

@@ -157,22 +157,14 @@ class ArmPacer:
 
 
 def serving_reports(poll: Callable[[float], int]) -> AbstractContextManager[None]:
-    """Serve a client's delivery reports in a thread of its own while the block runs.
-
-    Args:
-        poll: serves reports for at most the given seconds; returns after the first one.
-    """
+    """Serve delivery reports in a thread of its own; ``poll`` serves them for some seconds, or only the first one."""
     return calling_every(0.0, partial(poll, POLL_S), "delivery-reports")
 
 
 def columns(observations: Observations, start_ns: int, labels: Mapping[str, str | None], task: int) -> dict[str, Any]:
-    """Return the columns of the raw observations by name; see ``bench.load.spark_load.SCHEMA``.
+    """Return the columns of the raw observations of one slot by name; see ``bench.load.spark_load.SCHEMA``.
 
-    Args:
-        observations: observations of one slot.
-        start_ns: start of the load on the monotonic clock.
-        labels: columns with one value for all rows of a load.
-        task: number of the task that sent the records.
+    ``start_ns`` is the start of the load on the monotonic clock. ``labels`` are columns with one value for all rows.
     """
     size, slot = len(observations.index), observations.slot
     return {

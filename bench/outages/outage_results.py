@@ -37,13 +37,8 @@ def mean_over_outages(
     are equal, their variation does not show what the next outage might give. There is no interval then, instead of one
     of width 0, nor with fewer than ``FEWEST`` outages.
 
-    Args:
-        values: one for each outage, 0 or more.
-        confidence: confidence level, such as 0.95.
-        most: greatest possible value.
-
     Returns:
-        ``mean``, ``low`` and ``high`` (None without an interval), ``outages``, ``values``.
+        ``mean``, ``low`` and ``high`` (None without an interval; from 0 to ``most``), ``outages``, ``values``.
     """
     if not values:
         return None
@@ -100,9 +95,7 @@ def state_figures(plan: OutageRunPlan, lab: LabPlan, outages: Sequence[Mapping[s
 def over_outages(outages: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], confidence: float) -> dict[str, Any]:
     """Return the figures of one arm in one state; outages whose fault was not proved are counted, but not evaluated.
 
-    Args:
-        outages: for each outage its numbers, and the numbers of the arm's topic.
-        confidence: confidence level of the intervals.
+    ``outages`` has for each outage its numbers, and the numbers of the arm's topic.
     """
     topics = [topic for numbers, topic in outages if numbers["proved"]]
     refused = [topic for topic in topics if topic["behaviour"] == REFUSED]

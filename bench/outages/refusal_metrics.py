@@ -38,14 +38,7 @@ def refusal_poller(lab: Lab, history: History, interval_s: float) -> Poller:
 def first_refusal(
     events: Iterable[Event], topic: str, fault: RecordedFault | None, unavailable: Collection[int], until_ns: int
 ) -> dict[str, Any]:
-    """Return when the remaining brokers first counted a refusal for a topic after a fault.
-
-    Args:
-        events: the history.
-        topic: topic of the metric.
-        fault: the fault, if the history has one.
-        unavailable: ids of the brokers that became unavailable.
-        until_ns: end of the period to evaluate, monotonic.
+    """Return when brokers that remained available first counted a refusal for a topic, from a fault to ``until_ns``.
 
     Returns:
         ``after_s``: seconds from the fault to the first response with a higher count than before the fault, None

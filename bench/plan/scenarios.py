@@ -234,13 +234,7 @@ def _check_head(table: Table, discard_s: float, whole: str, whole_s: float) -> N
 
 
 def outage_plan(table: Table, *, max_per_s: float, rack: str | None = None) -> OutagePlan:
-    """Read the times and rates of an outage.
-
-    Args:
-        table: table with these keys.
-        max_per_s: highest permitted rate of the load, in records/s.
-        rack: rack that becomes unavailable; None to read it from the table.
-    """
+    """Read times and rates of an outage with at most ``max_per_s`` records/s; without ``rack`` the table names it."""
     rate_per_s = table.number("rate_per_s", 0.1, max_per_s)
     plan = table.into(OutagePlan, rack=rack or table.text("rack"), rate_per_s=rate_per_s)
     _check_head(table, plan.discard_s, "before_s", plan.before_s)

@@ -44,11 +44,8 @@ def pictures(result: Path, out: Path) -> list[Path]:
     """Make the pictures, and keep the result beside them.
 
     A result with an outage gives the outage's timeline and, of its first cell with a question, predictions and
-    measurements; any other result gives the overview of all cells.
-
-    Args:
-        result: path of ``results.json``.
-        out: folder for the pictures, and in it ``bench`` or ``bench-full`` for the result.
+    measurements; any other result gives the overview of all cells. The result is kept in ``bench`` or ``bench-full``
+    below ``out``.
 
     Raises:
         RackgateError: there is no such result, it has neither an outage nor several cells, or the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,27 +23,12 @@ from pyhooks.core.files import evaluating
 from pyhooks.core.statistics import Interval
 from pyhooks.core.terminal import plain
 
+# ``alike`` if the interval of the factor lies within the equivalence band, or the same arms refuse in both results;
+# ``differs`` if it does not contain 1, or different arms refuse; ``unknown`` if neither is shown, or the control is not
+# shown to be equal; ``not judged`` if neither plan judges the quantile.
 Likeness = Literal["alike", "differs", "unknown", "not judged"]
 # Reasons for which a ratio does not represent its arms, so that it can't be compared with another ratio.
 UNFIT = frozenset({"refused", "not acknowledged", "missing", "few blocks", "few records"})
-
-
-@dataclass(frozen=True)
-class ResultPair:
-    """One comparison of the plan, in both results."""
-
-    cell: str  # id of the cell
-    arm: str  # id of the candidate
-    label: str  # display name of the candidate
-    at: str  # name of the quantile
-    a: Mapping[str, Any]  # the comparison in the first result, as in ``results.json``
-    b: Mapping[str, Any]  # the comparison in the second result
-    factor: Interval | None  # the second ratio over the first, with its interval; None if one of them has no ratio
-    # ``alike`` if the interval of ``factor`` lies within the equivalence band, or the same arms refuse in both;
-    # ``differs`` if the interval does not contain 1, or different arms refuse; ``unknown`` if neither is shown, or the
-    # control is not shown to be equal; ``not judged`` if neither plan judges the quantile
-    verdict: Likeness
-    why: str  # reason for ``unknown`` and for refusals
 
 
 def factor(a: Mapping[str, Any], b: Mapping[str, Any], tail: float) -> Interval:
@@ -73,13 +58,11 @@ def compare_results(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any
     does not include what one lab does to an arm and another lab does not; the control shows it. So a verdict on latency
     requires two equal arms that are shown to be equal, in each result by itself and between the two.
 
-    Args:
-        a: result of ``bench.report.run_page.load``.
-        b: another one.
-
     Returns:
-        ``pairs``, ``only_in_a`` and ``only_in_b`` (ids of cells, or an arm and a quantile of a cell), ``other_setting``
-        (ids of cells), ``conditions`` (differences), ``confidence``, ``verdict`` (on all pairs together).
+        ``pairs`` (comparisons of the plan, ``a`` in the first result and ``b`` in the second; ``factor``, the second
+        ratio over the first, or None; ``verdict``; ``why``, the reason for ``unknown`` and for refusals),
+        ``only_in_a`` and ``only_in_b`` (ids of cells, or an arm and a quantile of a cell), ``other_setting`` (ids of
+        cells), ``conditions`` (differences), ``confidence``, ``verdict`` (on all pairs together).
     """
     cells_a, cells_b = ({cell["cell"]: cell for cell in result["cells"]} for result in (a, b))
     shared = [name for name in cells_a if name in cells_b]
@@ -102,13 +85,13 @@ def compare_results(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any
     ]
     return {
         "schema": 1,
-        "pairs": [asdict(pair) for pair in pairs],
+        "pairs": pairs,
         "only_in_a": only_in_a,
         "only_in_b": only_in_b,
         "other_setting": other,
         "conditions": run_conditions.differences(a["manifest"]["conditions"], b["manifest"]["conditions"]),
         "confidence": confidence,
-        "verdict": joint_verdict([pair.verdict for pair in pairs], whole=not (only_in_a or only_in_b or other)),
+        "verdict": joint_verdict([pair["verdict"] for pair in pairs], whole=not (only_in_a or only_in_b or other)),
     }
 
 
@@ -178,7 +161,7 @@ def _shown_alike(a: Mapping[str, Any], b: Mapping[str, Any], tail: float) -> boo
 
 def _compare_pair(
     cell: Mapping[str, Any], a: Mapping[str, Any], b: Mapping[str, Any], tail: float, control_equal: bool
-) -> ResultPair:
+) -> dict[str, Any]:
     likeness: Likeness = "unknown"
     ratio, reason = None, ""
     if a["refused"] != b["refused"]:
@@ -193,7 +176,17 @@ def _compare_pair(
         unfit = [f"{name}: {row['reason']}" for name, row in (("A", a), ("B", b)) if not _is_comparable(row)]
         reason = f"no ratio in {', '.join(unfit)}"
     label = arm_labels(cell).get(a["arm"], a["arm"])
-    return ResultPair(cell["cell"], a["arm"], label, a["at"], a, b, ratio, likeness, reason)
+    return {
+        "cell": cell["cell"],
+        "arm": a["arm"],
+        "label": label,
+        "at": a["at"],
+        "a": a,
+        "b": b,
+        "factor": ratio and asdict(ratio),
+        "verdict": likeness,
+        "why": reason,
+    }
 
 
 def _likeness(a: Mapping[str, Any], b: Mapping[str, Any], tail: float, control_equal: bool) -> tuple[Likeness, str]:

@@ -53,10 +53,7 @@ CAPTIONS = {
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Read a stored result.
-
-    Args:
-        path: ``results.json`` or its folder.
+    """Read a stored result, given the path of ``results.json`` or of its folder.
 
     Raises:
         RackgateError: the file is missing, or is not a result of this version.
@@ -78,10 +75,7 @@ def load(path: Path) -> dict[str, Any]:
 def render(result: Mapping[str, Any], out: Path, *, source: Path | None = None) -> Path:
     """Write ``index.html``, the figures (PNG and SVG) and ``table.md``; return the path of the page.
 
-    Args:
-        result: result of ``load``.
-        out: folder for the files.
-        source: path of the result, for error messages.
+    Errors name ``source``, the path of the result.
 
     Raises:
         RackgateError: the result is malformed; or the files can't be written, and an earlier report is unchanged.
@@ -102,9 +96,7 @@ def draw(
 ) -> tuple[dict[Path, bytes], dict[str, dict[str, Markup]]]:
     """Draw figures; return their PNG and SVG files in ``out``, and each as inline SVG in two widths.
 
-    Args:
-        pictures: drawing functions by figure name; the name's part before the first dash is the key of the caption.
-        out: folder for the files.
+    The part of a figure's name before the first dash is the key of its caption.
     """
     files: dict[Path, bytes] = {}
     inline: dict[str, dict[str, Markup]] = {}

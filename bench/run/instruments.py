@@ -36,14 +36,10 @@ class Measurement:
     mean_ms: float | None = None  # mean latency
     mb_per_s: float | None = None  # throughput in megabytes per second; None for instruments that wait for each record
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the measurement as plain JSON."""
-        return asdict(self)
-
 
 def summarise(runs: Sequence[Measurement]) -> dict[str, Any]:
     """Return the median over runs of each figure, the number of all records, and the ``runs`` themselves."""
-    plain = [run.as_json() for run in runs]
+    plain = [asdict(run) for run in runs]
     figures = {name: [run[name] for run in plain if run[name] is not None] for name in plain[0]}
     medians = {name: float(np.median(values)) if values else None for name, values in figures.items()}
     return {**medians, "records": sum(figures["records"]), "runs": plain}
@@ -66,12 +62,7 @@ def producer_perf_test(
 def ceiling(run_tool: RunTool, topic: str, setting: CellSetting, acks: str, size_bytes: int) -> Measurement:
     """Measure the highest throughput with ``kafka-producer-perf-test``, with batches as the Java client makes them.
 
-    Args:
-        run_tool: runs a tool of Kafka.
-        topic: topic with the arm's settings.
-        setting: record size and linger.
-        acks: ``acks`` of the arm.
-        size_bytes: size of all records; the first fifth warms up the client.
+    The first fifth of ``size_bytes`` warms up the client.
 
     Raises:
         RackgateError: the tool failed, or its output has no summary.
@@ -176,17 +167,9 @@ def measure(
     acks: str,
     client: Mapping[str, Any],
 ) -> Measurement | None:
-    """Measure one arm with an instrument; None if it does not apply: a transaction needs acks=all.
+    """Measure one arm with an instrument, on a topic with its settings; None if it does not apply.
 
-    Args:
-        instrument: the instrument.
-        run_tool: runs a tool of Kafka.
-        bootstrap: broker addresses.
-        topic: topic with the arm's settings.
-        setting: setting of the cell.
-        rate_per_s: rate of the cell in records per second.
-        acks: ``acks`` of the arm.
-        client: librdkafka properties.
+    A transaction needs acks=all. ``client`` has librdkafka properties.
     """
     if instrument == "producer-perf-test":
         return producer_perf_test(run_tool, topic, setting, rate_per_s, acks)

@@ -70,10 +70,10 @@ def measure_in_lab(target: LabUnderTest, arm: OverlayArm, seed: str) -> list[dic
     for partitions in random.Random(seed).sample(PARTITIONS, len(PARTITIONS)):  # noqa: S311 - a seeded plan, not a secret
         with _topic(target, f"partitions-{partitions}", arm, partitions) as topic:
             row: dict[str, Any] = {"arm": arm.label, "partitions": partitions}
-            row["ceiling"] = instruments.ceiling(target.run_tool, topic, SETTING, "all", CEILING_BYTES).as_json()
+            row["ceiling"] = asdict(instruments.ceiling(target.run_tool, topic, SETTING, "all", CEILING_BYTES))
             if partitions == 1:
                 latency = instruments.producer_perf_test(target.run_tool, topic, SETTING, LATENCY_RATE_PER_S, "all")
-                row["latency"] = latency.as_json()
+                row["latency"] = asdict(latency)
             rows.append(row)
     return rows
 

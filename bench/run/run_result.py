@@ -96,9 +96,7 @@ def _hosts(raw: DataFrame) -> list[dict[str, Any]]:
 def _unread(raw: DataFrame, checked: set[tuple[str, int]]) -> int:
     """Return the number of acknowledged records of blocks whose lab ended before they could be read back.
 
-    Args:
-        raw: all observations; the names of their loads end with the number of the session.
-        checked: cells and sessions whose records were read back.
+    ``checked`` has the cells and sessions whose records were read back; a load's name ends with that of the session.
     """
     session = F.element_at(F.split("load", r"\."), -1).cast("int").alias("session")
     rows = raw.where("cell is not null and outcome = 'acked'").groupBy("cell", session).count().collect()

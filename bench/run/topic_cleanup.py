@@ -160,9 +160,7 @@ def delete_topics(
 def clean_up(pipe: IO[str], delete: Callable[[str, Mapping[str, str], Sequence[str], float], None]) -> None:
     """Read messages of a ``TopicCleaner`` until the end of the pipe, then delete the topics.
 
-    Args:
-        pipe: the messages.
-        delete: deletes topics, given bootstrap addresses, client properties, topic names and ``quiet_s``.
+    ``delete`` gets bootstrap addresses, client properties, topic names and ``quiet_s``.
 
     Raises:
         SystemExit: topics are left.
