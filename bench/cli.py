@@ -295,7 +295,7 @@ def report_command(
     from rich.console import Console
 
     from bench.analysis import exit_reasons, pooled_runs, verdicts
-    from bench.report import run_page, verdict_counts
+    from bench.report import cell_table, run_page
 
     stored = run_page.load(result)
     source = result if result.is_dir() else result.parent
@@ -303,7 +303,7 @@ def report_command(
         # results of earlier versions have no exit status
         stored |= exit_reasons.conclude(exit_reasons.run_reasons(stored), verdicts.sentences(stored))
         stored["pooled"] = pooled_runs.pool_runs(source, stored["manifest"]["run_id"]) or stored.get("pooled")
-        lines = [*verdict_counts.lines(stored), *pooled_runs.lines(stored["pooled"])]
+        lines = [*cell_table.verdict_lines(stored), *pooled_runs.lines(stored["pooled"])]
     folder = out or source
     with run_folder.held(folder, run_folder.BENCH):
         page = run_page.render(stored, folder, source=result)

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from bench import run_conditions
 from bench.analysis import verdicts
 from bench.analysis.latency_analysis import SCHEMA_VERSION
-from bench.report import availability_table, cell_table, figures, verdict_counts
+from bench.report import availability_table, cell_table, figures
 from bench.report.availability_table import NONE
 from bench.report.figures import FigureStyle
 from pyhooks.core.errors import RackgateError
@@ -135,7 +135,7 @@ def html(result: Mapping[str, Any], inline: Mapping[str, Mapping[str, Markup]]) 
         "captions": CAPTIONS,
         "many": len(result["cells"]) > 1,
         "overview": cell_table.rows(result),
-        "summary": verdict_counts.count_verdicts(result),
+        "summary": cell_table.count_verdicts(result),
         "head": cell_table.HEAD,
         **pooled_table(result),
         "outcomes": availability_table.arm_availabilities(result),

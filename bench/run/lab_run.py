@@ -26,7 +26,7 @@ from bench.machine import UsageSampler
 from bench.plan import scenarios
 from bench.plan.scenario import OutagePlan, Scenario
 from bench.progress import RunSteps, clock_text
-from bench.report import verdict_counts
+from bench.report import cell_table
 from bench.run import cell_measurement, run_result
 from bench.run.cluster_under_test import LabUnderTest, current_lab
 from bench.run.measurement_session import MeasurementSession
@@ -247,7 +247,7 @@ def print_result(result: Mapping[str, Any], out: Path, console: Console, *, as_j
 
 def print_summary(result: Mapping[str, Any], out: Path, print_line: Callable[[str], None]) -> None:
     """Print verdicts, notes, and the paths of report and results."""
-    for line in (*verdict_counts.lines(result), *pooled_runs.lines(result.get("pooled"))):
+    for line in (*cell_table.verdict_lines(result), *pooled_runs.lines(result.get("pooled"))):
         print_line(line)
     for note in result["notes"]:
         print_line(f"note: {note}")

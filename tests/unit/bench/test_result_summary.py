@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench.analysis import verdicts
-from bench.report import cell_table, figures, run_page, verdict_counts
+from bench.report import cell_table, figures, run_page
 from bench_results import made_up
 
 
@@ -22,7 +22,7 @@ def result() -> dict[str, Any]:
 
 
 def test_each_verdict_is_counted_with_its_cells(result: dict[str, Any]) -> None:
-    assert verdict_counts.count_verdicts(result) == [
+    assert cell_table.count_verdicts(result) == [
         {
             "subject": "M=2, R=2 against M=3, p50",
             "verdict": "slower in 1 cell, no latency in 1",
@@ -42,17 +42,17 @@ def test_each_verdict_is_counted_with_its_cells(result: dict[str, Any]) -> None:
             "mark": "faster",
         },
     ]
-    assert verdict_counts.lines(result)[-2] == (
+    assert cell_table.verdict_lines(result)[-2] == (
         "M=2 against M=3, p50: EQUIVALENT IN 1 CELL, NO LATENCY IN 1."
         " Equivalent: healthy. No latency: isr-2-in-2 (M=3 refuses)."
     )
-    assert verdict_counts.lines(result)[:-3] == verdicts.lines(result["verdicts"])
+    assert cell_table.verdict_lines(result)[:-3] == verdicts.lines(result["verdicts"])
 
 
 def test_undecided_verdicts_are_counted_with_their_reason(result: dict[str, Any]) -> None:
     for row in result["cells"][1]["comparisons"]:
         row["reason"], row["verdict"] = "noise", "undecided"
-    first, second, _ = verdict_counts.count_verdicts(result)
+    first, second, _ = cell_table.count_verdicts(result)
     assert first["verdict"] == "slower in 1 cell, undecided in 1"
     assert first["text"] == "Slower: healthy. Undecided: isr-2-in-2 (noise)."
     assert first["mark"] == "slower", "a difference in any cell determines the mark"
@@ -61,8 +61,8 @@ def test_undecided_verdicts_are_counted_with_their_reason(result: dict[str, Any]
 
 def test_verdicts_of_a_single_cell_are_not_counted(result: dict[str, Any]) -> None:
     single = {**result, "cells": result["cells"][:1]}
-    assert verdict_counts.count_verdicts(single) == []
-    assert verdict_counts.lines(single) == verdicts.lines(result["verdicts"])
+    assert cell_table.count_verdicts(single) == []
+    assert cell_table.verdict_lines(single) == verdicts.lines(result["verdicts"])
 
 
 def test_a_page_of_several_cells_begins_with_the_counts(result: dict[str, Any], tmp_path: Path) -> None:
