@@ -22,6 +22,8 @@ from pyhooks.report.plots import RC, Palette, axes_style, rows, shade, spans
 QUANTILE_TICKS = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999)
 # A burst above this multiple of the intended rate is cut off, and its size is written beside it.
 BURST_CUT = 2.0
+# Arms with a colour of their own in every result; others take the colours that are left.
+ARMS = "ABCPDEF"
 # Number of block labels that fit side by side.
 MAX_TICKS = 25
 
@@ -34,7 +36,7 @@ MARKED = Palette(
     fault="#010104",
     band="#010105",
     refusal="#010106",
-    series=("#010107", "#010108", "#010109", "#01010a", "#01010b", "#01010c"),
+    series=("#010107", "#010108", "#010109", "#01010a", "#01010b", "#01010c", "#01010d"),
 )
 
 
@@ -51,14 +53,15 @@ class FigureStyle:
 
 
 def colours(result: Mapping[str, Any], palette: Palette) -> dict[str, str]:
-    """Return the colour of each arm, the same in every figure; the control is muted."""
-    order: list[str] = []
+    """Return the colour of each arm, the same in every figure and result; the control is muted."""
     arms = [arm for cell in result["cells"] for arm in cell["arms"]]
     control = {arm["arm"] for arm in arms if arm["role"] == "control"}
-    for arm in [*arms, *(result["outage"]["topics"] if result["outage"] else [])]:
-        if arm["arm"] not in order and arm["arm"] not in control:
-            order.append(arm["arm"])
-    colour_of = {arm: palette.series[number % len(palette.series)] for number, arm in enumerate(order)}
+    topics = result["outage"]["topics"] if result["outage"] else []
+    order = dict.fromkeys(arm["arm"] for arm in [*arms, *topics] if arm["arm"] not in control)
+    colour_of = {arm: palette.series[ARMS.index(arm)] for arm in order if arm in ARMS}
+    left = [colour for colour in palette.series if colour not in colour_of.values()] or palette.series
+    others = [arm for arm in order if arm not in colour_of]
+    colour_of |= {arm: left[number % len(left)] for number, arm in enumerate(others)}
     return colour_of | dict.fromkeys(control, palette.muted)
 
 
@@ -374,7 +377,7 @@ def overview(result: Mapping[str, Any], style: FigureStyle) -> Figure:
         if not style.narrow:
             for axes in panels[1:]:
                 axes.tick_params(labelleft=False)
-        _legend(figure, panels[0], palette, 1 if style.narrow else 4)
+        _legend(figure, panels[0], palette, 1 if style.narrow else 3)
     return figure
 
 
@@ -388,15 +391,17 @@ def _overview_panel(
     axes.axvline(1, color=palette.muted, linewidth=1)
     usual = cells[0]["comparisons"][0]["against"]
     measured = {at for at, cell in enumerate(cells) if any(row["ratio"] for row in cell["comparisons"])}
-    labelled = set()
+    labelled: set[str] = set()
+    labels = {arm["arm"]: arm["label"].removesuffix(" (positive control)") for cell in cells for arm in cell["arms"]}
     for at, cell in enumerate(cells):
         rows = [row for row in cell["comparisons"] if row["at"] == name and row["ratio"]]
         # centre the ratios of a cell on its name, whatever the number of arms in other cells; the control comes first
         rows.sort(key=lambda row: not row["is_control"])
         for place, row in enumerate(rows):
             arm, ratio, y = row["arm"], row["ratio"], at + (place - (len(rows) - 1) / 2) * 0.22
-            label = None if arm in labelled else f"{arm} / {row['against']}"
-            labelled.add(arm)
+            pair = "two equal arms" if row["is_control"] else f"{labels[arm]} / {labels[row['against']]}"
+            label = None if arm in labelled or pair in labelled else pair
+            labelled |= {arm, pair}
             axes.errorbar(
                 [ratio["point"]], [y], xerr=_reach(row), color=tint[arm], linewidth=1.8, capsize=2.5, label=label,
                 marker="s" if row["is_control"] else "o", markersize=5,
@@ -405,7 +410,7 @@ def _overview_panel(
             reached.append(max(ratio["high"], 1 / ratio["low"]) * 1.06)
     span = min(4.0, max(reached))
     for at, cell in enumerate(cells):
-        refusing = [arm["arm"] for arm in cell["arms"] if arm["refused"]]
+        refusing = [labels[arm["arm"]] for arm in cell["arms"] if arm["refused"] and arm["role"] != "control"]
         if refusing:
             # beside the ratios of the arms that don't refuse
             x, side = (span, "right") if at in measured else (1, "left")
@@ -417,11 +422,12 @@ def _overview_panel(
     axes.set_ylim(len(cells) - 0.5, -0.5)
     axes.yaxis.set_major_locator(FixedLocator(range(len(cells))))
     named = [
-        cell["cell"] + ("" if (own := cell["comparisons"][0]["against"]) == usual else f" (to {own})") for cell in cells
+        cell["cell"] + ("" if (own := cell["comparisons"][0]["against"]) == usual else f"\n(over {labels[own]})") for cell in cells
     ]
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: named[round(y)] if y < len(named) else ""))
     _ratio_axis(axes.xaxis, span)
     axes.set_title(f"{name}, band ±{cells[0]['bands'][name]:.0%}", color=palette.ink)
+    axes.set_xlabel(f"{name} of latency over that of {labels[usual]}\n(hollow: not judged)")
     axes_style(axes, palette)
 
 

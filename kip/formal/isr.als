@@ -817,24 +817,24 @@ pred isrLeavesOneRack {
 pred seenIsLost { some l: Current.leads & Up | some Committed - l.log }
 pred ackedIsLost { some l: Current.leads & Up | some Acked - l.log }
 
--- Without the gate at the high watermark a record that consumers have seen is lost with one rack.
+-- Without the check at the high watermark a record that consumers have read is lost with one rack.
 NoHighWatermarkGate: run {
   without[HighWatermarkGate] and oneRackFails and onlyEvents[Append + Fetch + Shrink + Answer + Destroy + Fence]
   Isr = Broker and M = Two and eventually seenIsLost
 } for 2 but exactly 3 Broker, exactly 1 Record, exactly 3 Epoch, exactly 8 steps expect 1
 
--- If the gates count a replica that is about to join the ISR, an acknowledged record is lost with one rack.
+-- If the checks count a replica that is about to join the ISR, an acknowledged record is lost with one rack.
 GateOnMaximalIsr: run {
   without[CommittedIsr] and oneRackFails and onlyEvents[Append + Fetch + Shrink + Answer + AskToAdd + Destroy + Fence]
   M = Two and eventually ackedIsLost
 } for 2 but exactly 4 Broker, exactly 1 Record, exactly 3 Epoch, exactly 9 steps expect 1
 
--- Without the rack-aware ELR an acknowledged record is lost with one rack, though another still has it.
+-- Without rack-aware ELR an acknowledged record is lost with one rack, although another still has it.
 NoRackAwareElr: run {
   without[RackAwareElr] and isrLeavesOneRack and eventually ackedIsLost
 } for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 8 steps expect 1
 
--- If leaders require R=2 and the controller does not know of it (broker properties), an acknowledged record is lost with one rack.
+-- If R=2 is in the properties of brokers alone, an acknowledged record is lost with one rack.
 NoMetadataR: run {
   without[MetadataR] and isrLeavesOneRack and eventually ackedIsLost
 } for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 8 steps expect 1
@@ -845,8 +845,7 @@ UnnamedRackCounts: run {
   Isr = Broker and always (Now = Destroy implies Whom = Broker) and eventually ackedIsLost
 } for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 9 steps expect 1
 
--- Without the memory of killed replicas an acknowledged record is lost if one rack is destroyed and a broker elsewhere is killed,
--- though that one has it.
+-- If killed replicas are forgotten, an acknowledged record is lost with one rack, although a broker killed elsewhere has it.
 NoKilledMemory: run {
   without[KilledMemory] and allNamed and oneRackDestroyedOtherKilled
   always (Now = Kill implies log' = log) and eventually ackedIsLost
@@ -878,8 +877,8 @@ NoImageFirst: run {
   always (no Void and no Unclean) and eventually seenIsLost
 } for 2 but exactly 2 Broker, exactly 1 Record, exactly 2 Epoch, exactly 7 steps expect 1
 
--- If a leader requires a raised M only when it has applied configs, and one image raises M and takes a replica out of the
--- ISR, an acknowledged record is lost though all that happens is that brokers stop.
+-- If a leader requires a raised M only when it has applied configs, and one image raises M and removes a replica from the
+-- ISR, an acknowledged record is lost although brokers only stop.
 RaisedM: run {
   without[ImageFirstOfM] and onlyEvents[Append + Fetch + Alter + Fence + Unfence + Begin + Learn + Stop]
   always (R = Two and (Now = Fence implies Current.leads not in Whom) and (Now = Begin implies after Now = Learn))

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from pyhooks.formal.trace import TraceReplica, TraceStep
 
 # inches
-CELL, ROW, LEFT, HEAD, FOOT, TEXT_HEIGHT = 1.32, 0.62, 0.95, 0.66, 0.74, 0.44
-ISR, ELR, LOST = LIGHT.series[0], LIGHT.series[1], LIGHT.refusal
+CELL, ROW, LEFT, HEAD, FOOT, TEXT_HEIGHT = 1.32, 0.62, 1.05, 0.92, 0.82, 0.48
+# colours of arms are those of the benchmark alone
+MEMBER, RECORD, LOST = LIGHT.ink, LIGHT.ink, LIGHT.refusal
 # minimum width for the legend, and line height and letter width of the title
-WIDTH_MIN, LINE_HEIGHT, LETTER_WIDTH = 9.3, 0.2, 0.107
+WIDTH_MIN, LINE_HEIGHT, LETTER_WIDTH = 9.3, 0.23, 0.108
 _PNG_DPI = 110
 
 
@@ -49,11 +50,11 @@ def draw(trace: Sequence[TraceStep], title: str) -> Figure:
             1 - 0.1 / height,
             "\n".join(lines),
             va="top",
-            fontsize=11.5,
+            fontsize=13,
             color=LIGHT.ink,
             fontweight="bold",
         )
-        _draw_legend(figure, width, height, HEAD - 0.3 + LINE_HEIGHT * (len(lines) - 1))
+        _draw_legend(figure, width, height, HEAD - 0.54 + LINE_HEIGHT * (len(lines) - 1))
         axes = figure.add_axes((0, 0, 1, tall / height))
         axes.set_xlim(0, width)
         axes.set_ylim(0, tall)
@@ -69,18 +70,18 @@ def _draw_legend(figure: Figure, width: float, height: float, top: float) -> Non
         return Line2D([], [], linestyle="none", marker=shape, color=colour, markersize=7, label=label)
 
     handles = [
-        Patch(facecolor="none", edgecolor=ISR, linewidth=1.8, label="in the ISR"),
-        Patch(facecolor="none", edgecolor=ELR, linewidth=1.8, linestyle="--", label="in the ELR"),
+        Patch(facecolor="none", edgecolor=MEMBER, linewidth=1.8, label="in the ISR"),
+        Patch(facecolor="none", edgecolor=MEMBER, linewidth=1.8, linestyle="--", label="in the ELR"),
         marker("*", LIGHT.ink, "leads"),
-        Line2D([], [], linestyle="none", marker="*", color=LIGHT.ink, markerfacecolor="none", label="thinks so"),
-        Patch(facecolor=LIGHT.series[3], label="below the high watermark"),
-        Patch(facecolor="none", edgecolor=LIGHT.series[3], label="above it"),
+        Line2D([], [], linestyle="none", marker="*", color=LIGHT.ink, markerfacecolor="none", label="believes that it leads"),
+        Patch(facecolor=RECORD, label="record below the high watermark"),
+        Patch(facecolor="none", edgecolor=RECORD, label="record above it"),
         Patch(facecolor=LIGHT.fault, label="not running"),
         marker("x", LOST, "disk destroyed"),
     ]
     figure.legend(
-        handles=handles, loc="upper left", bbox_to_anchor=(0.05 / width, 1 - top / height), ncols=8,
-        labelcolor=LIGHT.ink, fontsize=8, handlelength=1.2, columnspacing=1.0, handletextpad=0.4, borderpad=0,
+        handles=handles, loc="upper left", bbox_to_anchor=(0.05 / width, 1 - top / height), ncols=4,
+        labelcolor=LIGHT.ink, fontsize=10, handlelength=1.2, columnspacing=1.0, handletextpad=0.4, borderpad=0,
     )  # fmt: skip
 
 
@@ -94,7 +95,7 @@ def _draw_rows(axes: Axes, first: TraceStep, width: float) -> None:
     for letter in dict.fromkeys(letters):
         rows = [row for row, rack in enumerate(letters) if rack == letter]
         top, bottom = _y(rows[0], brokers) + ROW, _y(rows[-1], brokers)
-        axes.text(0.12, (top + bottom) / 2, f"rack {letter}", va="center", fontsize=9.5, color=LIGHT.ink)
+        axes.text(0.12, (top + bottom) / 2, f"rack {letter}", va="center", fontsize=11, color=LIGHT.ink)
         axes.plot([0.1, width - 0.1], [top, top], color=LIGHT.grid, linewidth=1)
     for row, replica in enumerate(first.replicas):
         axes.text(
@@ -103,7 +104,7 @@ def _draw_rows(axes: Axes, first: TraceStep, width: float) -> None:
             replica.name,
             va="center",
             ha="right",
-            fontsize=9.5,
+            fontsize=11,
             color=LIGHT.ink,
         )
     axes.plot([0.1, width - 0.1], [FOOT, FOOT], color=LIGHT.grid, linewidth=1)
@@ -115,7 +116,7 @@ def _draw_step(axes: Axes, step: TraceStep, left: float, number: int) -> None:
     colour = LOST if step.kind in ("Destroy", "Kill") else LIGHT.ink
     axes.text(
         left + CELL / 2, FOOT + ROW * brokers + 0.1, f"{number}  {head}" if number else head, ha="center", va="bottom",
-        fontsize=8.5, color=colour, linespacing=1.15,
+        fontsize=10, color=colour, linespacing=1.15,
     )  # fmt: skip
     for row, replica in enumerate(step.replicas):
         _draw_replica(axes, replica, left, _y(row, brokers), touched=replica.name in step.affected)
@@ -126,7 +127,7 @@ def _draw_replica(axes: Axes, replica: TraceReplica, left: float, bottom: float,
     box = (left + 0.07, bottom + 0.08)
     wide, tall = CELL - 0.14, ROW - 0.16
     edge, style, line = (
-        (ISR, "-", 1.8) if replica.in_isr else (ELR, "--", 1.8) if replica.in_elr else (LIGHT.grid, "-", 1.0)
+        (MEMBER, "-", 1.8) if replica.in_isr else (MEMBER, "--", 1.8) if replica.in_elr else (LIGHT.grid, "-", 1.0)
     )
     face = LIGHT.fault if not replica.up else "#eef3f8" if touched else PAPER
     axes.add_patch(
@@ -149,8 +150,8 @@ def _draw_replica(axes: Axes, replica: TraceReplica, left: float, bottom: float,
                 (x, y - 0.11),
                 0.22,
                 0.22,
-                facecolor=LIGHT.series[3] if committed else "none",
-                edgecolor=LIGHT.series[3],
+                facecolor=RECORD if committed else "none",
+                edgecolor=RECORD,
             )
         )
         axes.text(
@@ -160,7 +161,7 @@ def _draw_replica(axes: Axes, replica: TraceReplica, left: float, bottom: float,
             ha="center",
             va="center",
             fontsize=8,
-            color=PAPER if committed else LIGHT.series[3],
+            color=PAPER if committed else RECORD,
         )
     if replica.lost:
         axes.plot([left + CELL - 0.3], [y], marker="x", markersize=9, markeredgewidth=2, color=LOST)
@@ -181,13 +182,13 @@ def _draw_summary(axes: Axes, step: TraceStep, left: float) -> None:
         FOOT - 0.08,
         "\n".join(filter(None, lines)),
         va="top",
-        fontsize=7.8,
+        fontsize=9.5,
         color=LIGHT.ink,
         linespacing=1.25,
     )
     if step.missing:
         label = ", ".join(f"r{number}" for number in step.missing) + " is lost"
     axes.text(
-        left + 0.09, 0.09, label, va="bottom", fontsize=8.5, color=LOST if step.missing else LIGHT.series[3],
+        left + 0.09, 0.09, label, va="bottom", fontsize=10, color=LOST if step.missing else RECORD,
         fontweight="bold" if step.missing else "normal",
     )  # fmt: skip

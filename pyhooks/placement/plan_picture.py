@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PNG_DPI = 160
 PANEL = (3.9, 3.3)
-COLUMNS = 3
+COLUMNS = 2
 MARKERS = "os^DvPX"
 # tick labels of the time axis, in minutes of a year
 TIMES = {"1 ms": 1 / 60000, "1 s": 1 / 60, "1 min": 1.0, "1 h": 60.0, "1 d": 1440.0, "a year": MINUTES_A_YEAR}
@@ -55,8 +55,8 @@ def draw(choices: Sequence[Choice], recommendations: Sequence[Recommendation]) -
         for index, axes in enumerate(panels[: len(factors)]):
             # label the axis only where no panel is below
             axes.tick_params(labelbottom=index + columns >= len(factors))
-        figure.supxlabel("share of a year in which acks=all is refused", fontsize=10, color=LIGHT.ink)
-        figure.supylabel("acknowledged records lost, at worst", fontsize=10, color=LIGHT.ink)
+        figure.supxlabel("time of a year in which acks=all is rejected", fontsize=10, color=LIGHT.ink)
+        figure.supylabel("probability of losing an acknowledged record, at worst", fontsize=10, color=LIGHT.ink)
     return figure
 
 
@@ -69,7 +69,6 @@ def _panel(axes: Axes, shown: Sequence[Choice], advised: set[Choice]) -> None:
     axes.set_yscale("log")
     placements = list(dict.fromkeys(choice.placement for choice in shown))
     for number, placement in enumerate(placements):
-        colour = LIGHT.series[number % len(LIGHT.series)]
         marker = MARKERS[number % len(MARKERS)]
         for dominated in (True, False):
             points = [
@@ -77,7 +76,7 @@ def _panel(axes: Axes, shown: Sequence[Choice], advised: set[Choice]) -> None:
             ]
             axes.plot(
                 [x for x, _ in points], [y for _, y in points], marker=marker, linestyle="", markeredgecolor=PAPER,
-                color=LIGHT.fault if dominated else colour, markersize=5.5 if dominated else 8,
+                color=LIGHT.fault if dominated else LIGHT.ink, markersize=5.5 if dominated else 8,
                 zorder=2 if dominated else 3, label="_" if dominated else str(placement),
             )  # fmt: skip
     frontier = _frontier([_point(choice) for choice in shown])

@@ -113,7 +113,7 @@ LIGHT = Palette(
     fault="#b9c0c8",
     band="#cfe3d4",
     refusal="#b3261e",
-    series=("#0068a8", "#c85200", "#8a4fa3", "#00805c", "#8a6d00", "#c2397b"),
+    series=("#0068a8", "#c85200", "#8a4fa3", "#00805c", "#8a6d00", "#c2397b", "#7a4a2b"),
 )
 DARK = Palette(
     ink="#e6e9ec",
@@ -122,7 +122,7 @@ DARK = Palette(
     fault="#59626c",
     band="#28503a",
     refusal="#ff8a80",
-    series=("#5bb3f0", "#ff9d52", "#c99be0", "#4fd0a5", "#e0c64d", "#ff8fbf"),
+    series=("#5bb3f0", "#ff9d52", "#c99be0", "#4fd0a5", "#e0c64d", "#ff8fbf", "#d2a679"),
 )
 
 

@@ -83,11 +83,11 @@ def test_arms_of_a_cell_are_drawn_around_its_label(result: dict[str, Any]) -> No
     result["cells"][0]["comparisons"] = first[::-1]
     result["cells"][1]["comparisons"] = [row for row in first if row["arm"] == "B"]
     bars: Any = figures.overview(result, figures.FigureStyle(figures.MARKED)).axes[0].containers
-    positions = [(str(bar.get_label())[:1], float(bar.lines[0].get_ydata()[0])) for bar in bars]
+    positions = [(str(bar.get_label()), float(bar.lines[0].get_ydata()[0])) for bar in bars]
     # Four arms of the first cell, the control first whatever the order of the input; one arm of the second cell.
     assert sorted(y for _, y in positions) == pytest.approx([-0.33, -0.11, 0.11, 0.33, 1])
     assert [row["is_control"] for row in result["cells"][0]["comparisons"]] == [False, False, False, True]
-    assert min(positions, key=lambda row: row[1])[0] == "A"
+    assert min(positions, key=lambda row: row[1])[0] == "two equal arms"
 
 
 @pytest.mark.parametrize(
