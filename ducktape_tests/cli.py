@@ -81,7 +81,7 @@ def run_command(
 
     Without names it runs the selection 'system'. It prints the seed; the same seed repeats the random choices.
 
-    pyhooks/README.md lists the requirements and effects of a run on hosts (--cluster-file).
+    ducktape_tests/README.md lists the requirements and effects of a run on hosts (--cluster-file).
     """
     selections = list(tests or ["system"])
     chosen = plan.select(plan.load(), selections)
