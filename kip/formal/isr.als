@@ -845,7 +845,7 @@ UnnamedRackCounts: run {
   Isr = Broker and always (Now = Destroy implies Whom = Broker) and eventually ackedIsLost
 } for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 9 steps expect 1
 
--- If killed replicas are forgotten, an acknowledged record is lost with one rack, although a broker killed elsewhere has it.
+-- If killed replicas are forgotten, an acknowledged record is lost with one rack.
 NoKilledMemory: run {
   without[KilledMemory] and allNamed and oneRackDestroyedOtherKilled
   always (Now = Kill implies log' = log) and eventually ackedIsLost
