@@ -422,7 +422,8 @@ def _overview_panel(
     axes.set_ylim(len(cells) - 0.5, -0.5)
     axes.yaxis.set_major_locator(FixedLocator(range(len(cells))))
     named = [
-        cell["cell"] + ("" if (own := cell["comparisons"][0]["against"]) == usual else f"\n(over {labels[own]})") for cell in cells
+        cell["cell"] if (own := cell["comparisons"][0]["against"]) == usual else f"{cell['cell']}\n(over {labels[own]})"
+        for cell in cells
     ]
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: named[round(y)] if y < len(named) else ""))
     _ratio_axis(axes.xaxis, span)

@@ -73,7 +73,9 @@ def _draw_legend(figure: Figure, width: float, height: float, top: float) -> Non
         Patch(facecolor="none", edgecolor=MEMBER, linewidth=1.8, label="in the ISR"),
         Patch(facecolor="none", edgecolor=MEMBER, linewidth=1.8, linestyle="--", label="in the ELR"),
         marker("*", LIGHT.ink, "leads"),
-        Line2D([], [], linestyle="none", marker="*", color=LIGHT.ink, markerfacecolor="none", label="believes that it leads"),
+        Line2D(
+            [], [], linestyle="none", marker="*", color=LIGHT.ink, markerfacecolor="none", label="believes it leads"
+        ),
         Patch(facecolor=RECORD, label="record below the high watermark"),
         Patch(facecolor="none", edgecolor=RECORD, label="record above it"),
         Patch(facecolor=LIGHT.fault, label="not running"),
