@@ -19,10 +19,7 @@ PRINT_S = 60.0
 class RunSteps:
     """Steps of a run in their order.
 
-    Args:
-        planned_s: expected duration of each step in seconds, in order.
-        console: console for the output.
-        later_s: expected duration of what follows these steps, in seconds.
+    ``planned_s`` has the expected duration of each step, ``later_s`` is that of what follows them, in seconds.
     """
 
     def __init__(self, planned_s: Mapping[str, float], console: Console, later_s: float = 0.0) -> None:

@@ -104,11 +104,7 @@ def without_rack(sent: Any, done: Any, fault: RecordedFault | None, had_ns: Any)
     that the ISR change itself releases are not on the rack. So there is no grace period: an acknowledgement that
     violates one of the conditions was given without the rack.
 
-    Args:
-        sent: time at which the record was sent.
-        done: time of its acknowledgement, before the heal began.
-        fault: the outage.
-        had_ns: result of ``in_isr_until``; None, or null, if it is unknown.
+    The acknowledgement arrived at ``done``, before the heal began; ``had_ns`` is the result of ``in_isr_until``.
     """
     proved_ns = (fault.proved_ns or fault.heal_ns or 0) if fault else 0
     after_proof = sent >= proved_ns
@@ -164,16 +160,10 @@ def summarise(
     arms: Sequence[BenchArm],
     start_ns: int,
 ) -> dict[str, Any]:
-    """Return the numbers of the outage phase.
+    """Return the numbers of the outage phase from observations of ``bench.analysis.latency_analysis.read_raw``.
 
-    Args:
-        spark: the session.
-        raw: observations of ``bench.analysis.latency_analysis.read_raw``; rows of other phases are ignored.
-        events: the history.
-        plan: plan of the phase.
-        arms: arms of the phase.
-        start_ns: start of the phase. Times in the result are seconds from it, except those named ``…after…``, which
-            count from the fault or the heal.
+    Times in the result are seconds from ``start_ns``, the start of the phase, except those named ``…after…``, which
+    count from the fault or the heal.
     """
     fault = rack_fault(events, plan.rack)
     observed = isr_observations(events, arms)

@@ -178,14 +178,9 @@ class BlockCounts:
 def pooled_effect(
     candidate: BlockCounts, baseline: BlockCounts, quantile: float, rules: VerdictRules, seed: int
 ) -> Effect:
-    """Return the effect from a quantile of the pooled records of all blocks.
+    """Return the effect from a quantile, as a fraction, of the pooled records of all blocks.
 
-    Args:
-        candidate: counts of the candidate.
-        baseline: counts of all arms of the baseline together, in as many blocks.
-        quantile: quantile as a fraction.
-        rules: rules of the run.
-        seed: seed of the resamples.
+    ``baseline`` has the counts of all arms of the baseline together, in as many blocks; ``seed`` is of the resamples.
     """
     blocks = candidate.counts.shape[0]
 
@@ -207,9 +202,7 @@ def pooled_effect(
 def holm(p_values: Sequence[float], hypotheses: int) -> list[float]:
     """Return Holm's adjusted p-values; a hypothesis is rejected at every level at or above its own.
 
-    Args:
-        p_values: p-values of some of the hypotheses, including the smallest of all.
-        hypotheses: number of all hypotheses.
+    ``p_values`` are of some of that many hypotheses, including the smallest of all.
     """
     values = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(values)
@@ -282,11 +275,9 @@ def power(log_ratio_error: float, freedom: int, distance: float, tail: float) ->
 
 
 def detectable_ratio(log_ratio: Estimate, tails: SignificanceLevels, power: float) -> float:
-    """Return the smallest ratio above 1 that the test would have distinguished from 1.
+    """Return the true ratio above 1 at which blocks of this noise reject "not slower" with probability ``power``.
 
-    If this were the true ratio, and the blocks as noisy as they are, "not slower" would be rejected with probability
-    ``power`` at the level ``tails.different``, which is that of the first hypothesis of its family. The inverse of the
-    ratio applies to "not faster".
+    The level is ``tails.different``, that of the first hypothesis of its family. The inverse applies to "not faster".
     """
     return math.exp(log_ratio.error * _distance(tails.different, power, log_ratio.freedom))
 

@@ -35,10 +35,8 @@ def answer(
     it is the only one that is not rejected. Nothing is rejected unless the positive control is faster, because the
     cell would then not show a difference either.
 
-    Args:
-        cell: the cell.
-        numbers: its entry of ``bench.analysis.latency_analysis.cells``.
-        round_trips: result of ``rack_round_trips``, without the delay of slow brokers.
+    ``numbers`` is the cell's entry of ``bench.analysis.latency_analysis.cells``, ``round_trips`` the result of
+    ``rack_round_trips``, without the delay of slow brokers.
 
     Returns:
         ``question``, ``arm``, ``against``, ``ratio``, ``hypotheses`` (id, label, predicted ratio,

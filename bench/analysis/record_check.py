@@ -26,11 +26,7 @@ def read_back(
 ) -> DataFrame:
     """Read everything that the topics contain now (topic, partition, offset, key) through Spark's Kafka source.
 
-    Args:
-        spark: the session.
-        bootstrap: broker addresses.
-        topics: names of the topics.
-        options: further options of the source, such as security settings.
+    ``options`` are further options of the source, such as security settings.
     """
     return (
         spark.read.format("kafka")

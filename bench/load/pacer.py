@@ -58,12 +58,7 @@ class PacedClient(Protocol):
 
 
 class Observations:
-    """Outcomes of the records of one slot that one task sent; each array has one element per record.
-
-    Args:
-        slot: the slot.
-        index: positions of the records in the slot.
-    """
+    """Outcomes of the records of one slot that one task sent; each array, as ``index``, has one element per record."""
 
     def __init__(self, slot: Slot, index: npt.NDArray[np.int64]) -> None:
         size = len(index)

@@ -99,10 +99,7 @@ def _agree_on_start(load: SparkLoad, driver: clock_offsets.DriverAddress) -> int
 def run_task(load: SparkLoad, task: int, agree_on_start: Callable[[], int]) -> Iterator[pd.DataFrame]:
     """Drive one task's share of the load, with a thread and a client for each arm.
 
-    Args:
-        load: the load.
-        task: number of this task.
-        agree_on_start: called when all clients are ready; returns the start of the load on this host's monotonic clock.
+    ``agree_on_start`` is called when all clients are ready; it returns the start of the load on this host's clock.
 
     Raises:
         RuntimeError: this host's clock can't be compared with the driver's.

@@ -25,16 +25,11 @@ EXPECTED = "a result of this version of 'rackgate bench outages'"
 def render(result: Mapping[str, Any], out: Path) -> Path:
     """Write ``index.html``, the figures as PNG and SVG, and ``table.md``; return the path of the page."""
     with evaluating(out / "results.json", EXPECTED):
-        contents = _contents(result, out)
-    write(contents)
+        pictures = {name: partial(figures.timeline, outage) for name, outage in timelines(result).items()}
+        files, inline = run_page.draw(pictures, out)
+        texts = {out / "table.md": markdown(result), out / "index.html": html(result, inline)}
+    write({**files, **texts})
     return out / "index.html"
-
-
-def _contents(result: Mapping[str, Any], out: Path) -> dict[Path, str | bytes]:
-    files, inline = run_page.draw(
-        {name: partial(figures.timeline, outage) for name, outage in timelines(result).items()}, out
-    )
-    return {**files, out / "table.md": markdown(result), out / "index.html": html(result, inline)}
 
 
 def timelines(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -75,13 +75,8 @@ def awaited_followers(
 ) -> tuple[int, ...]:
     """Return the followers that a leader waits for.
 
-    Args:
-        awaited: all of the ISR, or the fastest of it that M and R require.
-        reached: the ISR; its first broker leads.
-        racks: broker id to rack.
-        round_trip_ms: broker id of each follower to its round-trip time to the leader.
-        min_insync_replicas: M.
-        min_insync_racks: R.
+    These are all of the ISR ``reached``, whose first broker leads, or the fastest of it that M and R require.
+    ``round_trip_ms`` has the round-trip time of each follower to the leader.
 
     Raises:
         ValueError: the ISR does not fulfil M and R.

@@ -69,15 +69,7 @@ def load(
     rate_per_s: float | None = None,
     partitions: int | None = None,
 ) -> Scenario:
-    """Read one scenario.
-
-    Args:
-        name: name of its table in the file.
-        path: the file; by default the one that comes with the project.
-        place: topology in place of the scenario's.
-        tasks: number of Spark tasks in place of the scenario's.
-        rate_per_s: load of every cell in records/s, in place of its own.
-        partitions: number of partitions of the topics of every cell.
+    """Read one scenario; ``place`` is its topology in place of the scenario's own, and likewise the other values.
 
     Raises:
         RackgateError: the scenario does not exist, a key is missing, unknown or out of range, or its cells can't have

@@ -152,7 +152,8 @@ def _ratio_panel(result: Mapping[str, Any], cell: Mapping[str, Any], style: Figu
     axes.axhspan(low, high, color=palette.band, linewidth=0, label="equivalence band")
     axes.axhline(1, color=palette.muted, linewidth=1)
     # the control comes first
-    for number, (row, by_block) in enumerate(sorted(zip(rows, ratios, strict=True), key=_is_candidate)):
+    ordered = sorted(zip(rows, ratios, strict=True), key=lambda pair: not pair[0]["is_control"])
+    for number, (row, by_block) in enumerate(ordered):
         colour, marker = colour_of[row["arm"]], "s" if row["is_control"] else "o"
         x0 = (number - (len(rows) - 1) / 2) * 0.22
         for is_warm_up, label in ((False, _pair(cell, row)), (True, None)):
@@ -193,10 +194,6 @@ def _ratio_panel(result: Mapping[str, Any], cell: Mapping[str, Any], style: Figu
     right = "" if style.narrow else f"; at the right all blocks with the {cell['confidence']:.0%} interval"
     axes.set_title(title + right, color=palette.ink)
     axes_style(axes, palette)
-
-
-def _is_candidate(pair: tuple[Mapping[str, Any], object]) -> bool:
-    return not pair[0]["is_control"]
 
 
 def _block_ratios(

@@ -17,7 +17,7 @@ from bench import run_conditions
 from bench.analysis.verdicts import interval_text
 from bench.report import run_page
 from bench.report.availability_table import NONE
-from bench.report.cell_table import arm_labels, refusing_arms
+from bench.report.cell_table import arm_labels, refusing_arms, verdict_text
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import evaluating
 from pyhooks.core.statistics import Interval
@@ -205,13 +205,6 @@ def _likeness(a: Mapping[str, Any], b: Mapping[str, Any], tail: float, control_e
     return ("unknown", "noise") if ratio.low <= 1.0 <= ratio.high else ("differs", "")
 
 
-def _ratio(row: Mapping[str, Any]) -> str:
-    if not row["ratio"]:
-        return NONE
-    verdict = f"{row['verdict']} ({row['reason']})" if row["verdict"] == "undecided" else row["verdict"]
-    return f"{interval_text(row['ratio'])}, {'not judged' if row['reason'] == 'not judged' else verdict}"
-
-
 def print_comparison(comparison: Mapping[str, Any], names: Sequence[str], console: Console) -> None:
     """Print the comparison as a table and sentences."""
     for mark, name in zip("AB", names, strict=True):
@@ -224,7 +217,8 @@ def print_comparison(comparison: Mapping[str, Any], names: Sequence[str], consol
     for head in ("cell", "arm", "at", "A: ratio, verdict", "B: ratio, verdict", "B over A", "verdict"):
         table.add_column(head)
     for pair in comparison["pairs"]:
-        ratios = _ratio(pair["a"]), _ratio(pair["b"]), interval_text(pair["factor"]) if pair["factor"] else NONE
+        ratios = [verdict_text(row) if row["ratio"] else NONE for row in (pair["a"], pair["b"])]
+        ratios.append(interval_text(pair["factor"]) if pair["factor"] else NONE)
         verdict = f"{pair['verdict']} ({pair['why']})" if pair["why"] else pair["verdict"]
         table.add_row(*map(plain, (pair["cell"], pair["label"], pair["at"], *ratios, verdict)))
     console.print(table)

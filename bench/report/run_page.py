@@ -81,14 +81,10 @@ def render(result: Mapping[str, Any], out: Path, *, source: Path | None = None) 
         RackgateError: the result is malformed; or the files can't be written, and an earlier report is unchanged.
     """
     with evaluating(source or out / "results.json", EXPECTED):
-        contents = _contents(result, out)
-    write(contents)
+        files, inline = draw(figures.pictures(result), out)
+        texts = {out / "table.md": cell_table.markdown(result), out / "index.html": html(result, inline)}
+    write({**files, **texts})
     return out / "index.html"
-
-
-def _contents(result: Mapping[str, Any], out: Path) -> dict[Path, str | bytes]:
-    files, inline = draw(figures.pictures(result), out)
-    return {**files, out / "table.md": cell_table.markdown(result), out / "index.html": html(result, inline)}
 
 
 def draw(

@@ -10,7 +10,7 @@ import dataclasses
 import logging
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -215,7 +215,10 @@ def _measure_in_folder(
             with deleting_topics(request.bootstrap, config, request.out.resolve() / LEFT) as cleaner:
                 _measure(request, target, scenario, store, steps, cleaner, console)
                 cleaner.report_no_clients()
-        with _analysis_session(request, folder / "spark") as spark:
+        work = folder / "spark"
+        # on the executors if they share the observations, else on this host
+        analysis = _spark(request, work) if request.shares_files else spark_session(work, master=ANALYSIS_MASTER)
+        with analysis as spark:
             arguments = lab_run.LabRunArguments(
                 master=request.master, command=request.command, out=request.out.resolve()
             )
@@ -297,11 +300,6 @@ def _spark(request: ExistingClusterRequest, work: Path) -> Iterator[SparkSession
             context._accumulatorServer.handle_error = lambda *_: None
             context._gateway.proc.kill()
             raise
-
-
-def _analysis_session(request: ExistingClusterRequest, work: Path) -> AbstractContextManager[SparkSession]:
-    """Return a session for the analysis: on the executors if they share the observations, else on this host."""
-    return _spark(request, work) if request.shares_files else spark_session(work, master=ANALYSIS_MASTER)
 
 
 def fit_plan(

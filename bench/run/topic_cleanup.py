@@ -57,10 +57,8 @@ class TopicCleaner:
 def deleting_topics(bootstrap: str, config: Mapping[str, str], left: Path) -> Iterator[TopicCleaner]:
     """Yield a cleaner; at the end of the block its process deletes the topics.
 
-    Args:
-        bootstrap: broker addresses.
-        config: further librdkafka properties; they reach the process only through the pipe.
-        left: file with topics that could not be deleted; those that an earlier run left there are deleted, too.
+    Further librdkafka properties, ``config``, reach the process only through the pipe. The file ``left`` lists topics
+    that could not be deleted; those that an earlier run left there are deleted, too.
 
     Raises:
         RackgateError: topics are left; the message names them.
