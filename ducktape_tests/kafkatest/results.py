@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +11,7 @@ from typing import Any, Literal
 from rich import table as rich_table
 from rich.text import Text
 
-from ducktape_tests.kafkatest.cases import Case, KafkaSuite
+from ducktape_tests.kafkatest.cases import Case, KafkaSuite, SuiteCase
 from ducktape_tests.kafkatest.nodes import ARMS, RACKS_CONFIG, Arm, why_unproved
 from pyhooks.core import files
 from pyhooks.core.errors import RackgateError
@@ -23,6 +23,8 @@ COLOURS = {"pass": "green", "fail": "bold red", "unknown": "yellow"}
 NOT_RUN = "not run"
 MAX_REASON = 300
 AGAIN = "delete it to run the case again"
+# in the reason of a failure in which the errors printed by clients name the racks
+RACK_ERROR, RACK_ERRORS = "NotEnoughRacks", "; clients received NotEnoughRacks"
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ def judge(folder: Path, arm: Arm, stopped: str) -> tuple[Verdict, str]:
         return "unknown", (stopped or f"ducktape reported {len(rows)} results, expected 1: {last}")[:MAX_REASON]
     status, summary = str(rows[0]["test_status"]).lower(), str(rows[0]["summary"]).strip()
     if status == "fail":
-        return "fail", summary.partition("\n")[0][:MAX_REASON]
+        named = any(RACK_ERROR in path.read_text("utf-8", "replace") for path in folder.glob("results/**/*.stdout"))
+        return "fail", summary.partition("\n")[0][:MAX_REASON] + (RACK_ERRORS if named else "")
     if status != "pass":
         return "unknown", f"ducktape's status is {status}"
     unproved = why_unproved(arm, folder.glob("results/**/server-start-stdout-stderr.log"))
@@ -95,23 +98,13 @@ def compare(
 
     The status is 1 if a case that passes on stock fails on the overlay, a case that a patch adds passes on stock or
     fails on the overlay, or a case differs from its prediction for the arm ``gate``; else 2 if a case has no verdict in
-    one of ``arms``; else 0.
+    one of ``arms``; else 0. A failure was predicted only if clients received errors that name the racks.
     """
     rows = []
     for case in cases:
         entry = suite.planned(case)
         results = {arm: found.get((case.id, arm)) for arm in ARMS}
         verdicts = {arm: result.verdict if result else NOT_RUN for arm, result in results.items()}
-        problems = []
-        if verdicts["stock"] == "pass" and verdicts["overlay"] == "fail":
-            problems.append("passes on stock and fails on the overlay")
-        if entry and entry.patched:
-            if verdicts["stock"] == "pass":
-                problems.append(f"passes on stock, which has no {RACKS_CONFIG}")
-            if verdicts["overlay"] == "fail":
-                problems.append("fails on the overlay")
-        if entry and verdicts["gate"] in ("pass", "fail") and verdicts["gate"] != entry.gate:
-            problems.append(f"was predicted to {entry.gate} on gate: {entry.because}")
         rows.append(
             {
                 "case": case.id,
@@ -119,12 +112,29 @@ def compare(
                 "seconds": {arm: result.seconds for arm, result in results.items() if result},
                 "reasons": {arm: result.reason for arm, result in results.items() if result and result.reason},
                 "predicted": {"gate": entry.gate, "because": entry.because} if entry else None,
-                "problems": problems,
+                "problems": list(_problems(entry, results)),
             }
         )
     missing = sum(row[arm] not in ("pass", "fail") for row in rows for arm in arms)
     status = 1 if any(row["problems"] for row in rows) else 2 if missing or not rows else 0
     return {"schema": SCHEMA, "exit_status": status, "without_verdict": missing, "cases": rows}
+
+
+def _problems(entry: SuiteCase | None, results: Mapping[Arm, ArmResult | None]) -> Iterator[str]:
+    """Yield what is not as it must be in the results of a case."""
+    stock, overlay, gate = (result.verdict if (result := results[arm]) else NOT_RUN for arm in ARMS)
+    if stock == "pass" and overlay == "fail":
+        yield "passes on stock and fails on the overlay"
+    if entry is None:
+        return
+    if entry.patched and stock == "pass":
+        yield f"passes on stock, which has no {RACKS_CONFIG}"
+    if entry.patched and overlay == "fail":
+        yield "fails on the overlay"
+    if gate in ("pass", "fail") and gate != entry.gate:
+        yield f"was predicted to {entry.gate} on gate: {entry.because}"
+    elif (failed := results["gate"]) and gate == "fail" and RACK_ERRORS not in failed.reason:
+        yield f"fails on gate for another reason than predicted: {entry.because}"
 
 
 def table(document: Mapping[str, Any]) -> rich_table.Table:

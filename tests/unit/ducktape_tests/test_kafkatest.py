@@ -326,6 +326,29 @@ def test_verdicts(tmp_path: Path, status: str, expected: tuple[Verdict, str]) ->
     assert results.judge(tmp_path, "overlay", "") == expected
 
 
+def test_a_failure_with_rack_errors_is_marked(tmp_path: Path) -> None:
+    _write_report(tmp_path, "gate", "FAIL", "TimeoutError('no records')")
+    output = tmp_path / "results" / "1" / "A" / "node" / "verifiable_producer.stdout"
+    files.write_text(output, '{"exception":"class org.apache.kafka.common.errors.NotEnoughReplicasException"}\n')
+    assert results.judge(tmp_path, "gate", "") == ("fail", "TimeoutError('no records')")
+    files.write_text(output, '{"exception":"class org.apache.kafka.common.errors.NotEnoughRacksException"}\n')
+    verdict, reason = results.judge(tmp_path, "gate", "")
+    assert (verdict, reason) == ("fail", f"TimeoutError('no records'){results.RACK_ERRORS}")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason", "problem"),
+    [
+        ("fail", f"no records{results.RACK_ERRORS}", ""),
+        ("fail", "no members", "fails on gate for another reason than predicted: one"),
+        ("pass", "", "was predicted to fail on gate: one"),
+    ],
+)
+def test_a_predicted_failure_needs_rack_errors(verdict: Verdict, reason: str, problem: str) -> None:
+    document = results.compare((TWO,), SUITE, {(TWO.id, "gate"): _result(TWO, "gate", verdict, reason)}, ("gate",))
+    assert document["cases"][0]["problems"] == ([problem] if problem else [])
+
+
 def test_a_pass_in_another_arm_than_planned_is_unknown(tmp_path: Path) -> None:
     _write_report(tmp_path, "overlay", "PASS")
     verdict, reason = results.judge(tmp_path, "gate", "")
@@ -482,7 +505,8 @@ class SimulatedSession:
             verdict: Verdict = "fail" if fails else "pass"
             built = self.environment.versions(job.arm)
             fingerprint = self.environment.fingerprint
-            result = ArmResult(job.case.id, job.arm, verdict, 60.0, "why" if fails else "", fingerprint, built)
+            reason = f"why{results.RACK_ERRORS}" if fails else ""
+            result = ArmResult(job.case.id, job.arm, verdict, 60.0, reason, fingerprint, built)
             result.save(results.result_path(self.environment.run_dir, job.arm, job.case))
             self.started(job, 1.0)
             self.ended(job, result, 0.0)
