@@ -17,7 +17,7 @@ from pyhooks.checkers.cluster_view import ClusterView
 from pyhooks.checkers.progress import windows
 from pyhooks.checkers.record_view import PartitionName
 from pyhooks.checkers.server_log_view import LogLine, log_lines
-from pyhooks.checkers.settling_times import BLIND_S, NS, SETTLE_S
+from pyhooks.checkers.settling_times import BLIND_S, LAG_NS, NS, SETTLE_S
 from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import LogEndDetails, LoggingNodesDetails
@@ -91,7 +91,8 @@ def check_flood(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdi
 
     * a leader that logs twice that it begins to reject, or that it ceases to, without the other in between, a restart,
       or becoming a follower;
-    * a leader that logs either though nothing has changed since its last such line;
+    * a leader that logs either though nothing has changed since its last such line; a new setting may be logged up to
+      ``LAG_S`` later, because a broker publishes the metadata, from which leaders read it, before it logs it;
     * a stack trace of a rejection due to too few racks or, of a partition with too few racks, due to too few replicas;
     * in a shortage, a repeated line of the write path, compared without numbers and ids. About a partition with too few
       racks a line may be logged once more than the partition has changed, about no partition ``REPEATS`` times.
@@ -153,6 +154,10 @@ def _transitions(lines: Sequence[LogLine]) -> Iterator[str]:
     """Describe unnecessary messages of leaders about the start and the end of a shortage."""
     last: dict[tuple[int, PartitionName], str] = {}
     changed: dict[tuple[int, PartitionName], bool] = {}
+    settings: defaultdict[int, list[int]] = defaultdict(list)
+    for line in lines:
+        if _SET.search(line.text):
+            settings[line.node].append(line.at_ns)
     for line in lines:
         if _STARTED.match(line.text):
             last = {key: kind for key, kind in last.items() if key[0] != line.node}
@@ -168,7 +173,7 @@ def _transitions(lines: Sequence[LogLine]) -> Iterator[str]:
         name = f"node {line.node}: {partition}"
         if last.get(key) == kind:
             yield f"{name}: logged twice, without the opposite in between: {kind}"
-        elif not changed.get(key, True):
+        elif not changed.get(key, True) and not any(0 <= at_ns - line.at_ns <= LAG_NS for at_ns in settings[line.node]):
             yield f"{name}: logged again, though nothing has changed since: {kind}"
         last[key], changed[key] = kind, False
 

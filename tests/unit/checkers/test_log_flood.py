@@ -40,6 +40,7 @@ STILL_REJECTING = (
     f"{HEAD}Still rejecting writes with acks=all: the ISR spans enough racks but has too few replicas. The current ISR"
     " spans 2 rack(s) and min.insync.racks requires 2"
 )
+SETTING = "[DynamicConfigPublisher broker id=1] Updating topic t with new configuration : min.insync.racks -> 1"
 BECOMES_FOLLOWER = (
     "[Broker id=1] Follower t-0 starts at leader epoch 3 from offset 42 with partition epoch 4. Previous leader 1"
 )
@@ -121,6 +122,14 @@ def test_an_end_of_the_rack_shortage_logged_twice_is_a_flood() -> None:
     verdict = check_flood(logged.events())
     assert verdict.valid == "false"
     assert "logged twice" in verdict.because[0]
+
+
+@pytest.mark.parametrize(("after_s", "valid"), [(0.0, "true"), (0.5, "true"), (1.5, "false")])
+def test_a_new_setting_may_be_logged_after_its_effect(after_s: float, valid: str) -> None:
+    logged = LoggedOutage().log(4, ACCEPTING).log(4 + after_s, SETTING, "kafka.server.metadata.DynamicConfigPublisher")
+    verdict = check_flood(logged.change(8, ISR_SHRINKS, REJECTING).end().events())
+    assert verdict.valid == valid
+    assert valid == "true" or "nothing has changed" in verdict.because[0]
 
 
 @pytest.mark.parametrize(("cause", "valid"), [(BECOMES_FOLLOWER, "true"), (ISR_SHRINKS, "false")])
