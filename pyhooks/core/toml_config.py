@@ -60,6 +60,7 @@ Natural = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 Positive = Annotated[int, Field(ge=1, le=MAX_INTEGER)]
 DistinctNaturals = Annotated[tuple[Natural, ...], AfterValidator(_distinct)]
 Naturals = Annotated[DistinctNaturals, Field(min_length=1)]
+_Tables = Annotated[list[dict[str, Any]], Field(min_length=1)]
 
 
 def read(path: Path, purpose: str) -> dict[str, Any]:
@@ -187,9 +188,7 @@ class Table:
 
     def choices(self, key: str, allowed: Sequence[W], default: Sequence[W] | None = None) -> tuple[W, ...]:
         """Read a list of distinct values from a closed list."""
-        size = Field(min_length=int(default is None))
-        kind = Annotated[tuple[Annotated[Any, _one_of(tuple(allowed))], ...], size, AfterValidator(_distinct)]
-        return tuple(self.get(key, kind, default))
+        return tuple(self.get(key, _distinct_choices(tuple(allowed), int(default is None)), default))
 
     def flag(self, key: str, default: bool | None = None) -> bool:
         """Read true or false."""
@@ -197,16 +196,15 @@ class Table:
 
     def number(self, key: str, low: float = -_INFINITE, high: float = _INFINITE, default: float | None = None) -> float:
         """Read a number from ``low`` to ``high``."""
-        return self.get(key, Annotated[float, Field(ge=low, le=high)], default)
+        return self.get(key, _number(low, high), default)
 
     def numbers(self, key: str, low: float, high: float) -> tuple[float, ...]:
         """Read a list of numbers between ``low`` and ``high``, both excluded."""
-        numbers = tuple[Annotated[float, Field(gt=low, lt=high)], ...]
-        return self.get(key, Annotated[numbers, Field(min_length=1)])
+        return self.get(key, _numbers(low, high))
 
     def whole(self, key: str, low: int, high: int = MAX_INTEGER, default: int | None = None) -> int:
         """Read an integer from ``low`` to ``high``."""
-        return self.get(key, Annotated[int, Field(ge=low, le=high)], default)
+        return self.get(key, _whole(low, high), default)
 
     def wholes(self, key: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
         """Read a list of distinct integers of 0 or more, such as node IDs."""
@@ -218,7 +216,7 @@ class Table:
 
     def tables(self, key: str, default: Sequence[Mapping[str, Any]] | None = None) -> list[Table]:
         """Read a list of tables; errors name each by its id or name, else by its number from 1."""
-        kind = Annotated[list[dict[str, Any]], Field(min_length=int(default is None))]
+        kind: Any = _Tables if default is None else list[dict[str, Any]]
         return [
             self._below(raw, f"{key} {raw.get('id') or raw.get('name') or number}: ")
             for number, raw in enumerate(self.get(key, kind, default), 1)
@@ -232,6 +230,30 @@ class Table:
 @lru_cache(maxsize=256)
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind, config=ConfigDict(allow_inf_nan=False))
+
+
+# A type with a ``Field`` equals only itself. These are cached so that ``_adapter``, which is slow, finds its adapter.
+
+
+@lru_cache(maxsize=64)
+def _number(low: float, high: float) -> Any:
+    return Annotated[float, Field(ge=low, le=high)]
+
+
+@lru_cache(maxsize=64)
+def _numbers(low: float, high: float) -> Any:
+    return Annotated[tuple[Annotated[float, Field(gt=low, lt=high)], ...], Field(min_length=1)]
+
+
+@lru_cache(maxsize=64)
+def _whole(low: int, high: int) -> Any:
+    return Annotated[int, Field(ge=low, le=high)]
+
+
+@lru_cache(maxsize=64)
+def _distinct_choices(allowed: tuple[object, ...], min_length: int) -> Any:
+    choices = tuple[Annotated[Any, _one_of(allowed)], ...]
+    return Annotated[choices, Field(min_length=min_length), AfterValidator(_distinct)]
 
 
 @lru_cache(maxsize=64)

@@ -28,6 +28,7 @@ _Id = Annotated[str, matching("[a-z0-9]+(-[a-z0-9]+)*", "lower-case words and di
 _COMPARES = ("is", "least", "most", "has", "lacks", "near")
 _NUMBERS = ("least", "most", "near")
 _Case = Annotated[str, matching(r"[\w.]+#\w+", "package.Class#method")]
+_Cases = Annotated[tuple[_Case, ...], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ def _parse_condition(table: Table, run_ids: Sequence[str], runs: Mapping[str, Cl
     run = table.choice("of", run_ids, run_ids[0])
     for key in ("passed", "failed"):
         if table.has(key):
-            cases: tuple[str, ...] = table.get(key, Annotated[tuple[_Case, ...], Field(min_length=1)])
+            cases: tuple[str, ...] = table.get(key, _Cases)
             for case in cases:
                 if fault := _case_fault(case, runs[run]):
                     raise table.wrong(key, f"{case}: {fault}")

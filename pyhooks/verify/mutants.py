@@ -18,6 +18,7 @@ from pyhooks.patchset.recipe import Recipe
 from pyhooks.patchset.workspace import home
 
 _Test = Annotated[str, matching(r"[A-Za-z_][\w.]*(#\w+)?", "package.Class or package.Class#method")]
+_Tests = Annotated[tuple[_Test, ...], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def load(path: Path, recipe: Recipe) -> tuple[Mutant, ...]:
 
 
 def _mutant(table: Table) -> Mutant:
-    tests: tuple[str, ...] = table.get("tests", Annotated[tuple[_Test, ...], Field(min_length=1)])
+    tests: tuple[str, ...] = table.get("tests", _Tests)
     mutant = table.into(Mutant, tests=tuple(map(Selector.of, tests)), opt_ins=frozenset(table.texts("with", ())))
     if mutant.old == mutant.new:
         raise table.wrong("new", "is the same as old")
