@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 TESTS = Path(__file__).parent
@@ -41,10 +42,9 @@ class _SourceClass:
 def discover(folder: Path = TESTS) -> tuple[DiscoveredTest, ...]:
     """Return all tests of a folder, sorted by id. Class names must be unique in the folder."""
     classes = {
-        node.name: _read_class(path.stem, node)
+        class_.name: class_
         for path in sorted(folder.glob("*.py"))
-        for node in ast.parse(path.read_text(encoding="utf-8"), str(path)).body
-        if isinstance(node, ast.ClassDef)
+        for class_ in _read_classes(path, path.read_text(encoding="utf-8"))
     }
 
     def ancestors(name: str) -> Iterator[_SourceClass]:
@@ -63,6 +63,13 @@ def discover(folder: Path = TESTS) -> tuple[DiscoveredTest, ...]:
         tests = {test for each in line for test in each.tests}
         found += [DiscoveredTest(f"{class_.module}.py::{class_.name}.{test}", topology) for test in tests]
     return tuple(sorted(found, key=lambda each: each.id))
+
+
+# A command discovers the tests several times.
+@lru_cache(maxsize=128)
+def _read_classes(path: Path, source: str) -> tuple[_SourceClass, ...]:
+    nodes = ast.parse(source, str(path)).body
+    return tuple(_read_class(path.stem, node) for node in nodes if isinstance(node, ast.ClassDef))
 
 
 def _read_class(module: str, node: ast.ClassDef) -> _SourceClass:

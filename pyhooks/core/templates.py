@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,15 @@ def render_template(
         filters: its filters by name, in addition to those of Jinja.
         escape: whether values are escaped for XML and HTML.
     """
+    environment = _environment(tuple(folders), tuple((filters or {}).items()), escape)
+    return environment.get_template(name).render(values)
+
+
+# An environment keeps its compiled templates, and compiles one again after its file changed.
+@lru_cache(maxsize=16)
+def _environment(
+    folders: tuple[Path, ...], filters: tuple[tuple[str, Callable[..., Any]], ...], escape: bool
+) -> Environment:
     environment = Environment(
         loader=FileSystemLoader(folders),
         autoescape=escape,  # noqa: S701 - Markdown is not escaped
@@ -34,5 +44,5 @@ def render_template(
         lstrip_blocks=True,
         keep_trailing_newline=not escape,
     )
-    environment.filters.update(filters or {})
-    return environment.get_template(name).render(values)
+    environment.filters.update(filters)
+    return environment

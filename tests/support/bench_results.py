@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,11 @@ def _outage() -> dict[str, Any]:
 
 def made_up() -> dict[str, Any]:
     """Return a result in which B is 20 % slower when healthy, and A and A' reject writes with an ISR of two."""
+    return dict(json.loads(_made_up_text()))
+
+
+@cache
+def _made_up_text() -> str:
     random = np.random.default_rng(12)
     run = [_cell(name, random) for name in ("healthy", "isr-2-in-2")]
     family = family_size([cell for cell, _ in run])
@@ -171,4 +177,4 @@ def made_up() -> dict[str, Any]:
     }  # fmt: skip
     whole["cells"][0]["discarded"] = [{"block": 3, "session": 1, "why": "broker-4 is not slow"}]
     whole |= exit_reasons.conclude(exit_reasons.run_reasons(whole), verdicts.sentences(whole))
-    return dict(json.loads(json.dumps(whole)))
+    return json.dumps(whole)

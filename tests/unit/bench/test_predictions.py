@@ -18,6 +18,7 @@ from bench.plan.cluster_states import SLOW_RTT_MS
 from bench.report import figures, run_page
 from bench.report.figures import FigureStyle
 from bench_results import made_up
+from blank_figures import save_blank_figures
 
 (CELL,) = scenarios.load("question").cells
 LABELS = {arm.id: arm.label for arm in CELL.scenario.latency_arms}
@@ -265,7 +266,10 @@ def test_the_page_begins_with_the_question_its_answer_and_its_picture(result: di
     assert (tmp_path / "answer-healthy.png").stat().st_size > 5_000
 
 
-def test_the_picture_of_a_single_cell_has_no_suffix_and_needs_an_answer(result: dict[str, Any], tmp_path: Path) -> None:
+def test_the_picture_of_a_single_cell_has_no_suffix_and_needs_an_answer(
+    result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_blank_figures(monkeypatch)
     assert [name for name in figures.pictures(result) if name.startswith("answer")] == ["answer-healthy"]
     single = result | {"cells": result["cells"][:1], "outage": None}
     assert next(iter(figures.pictures(single))) == "answer"

@@ -11,6 +11,7 @@ import pytest
 from bench.analysis import verdicts
 from bench.report import cell_table, figures, run_page
 from bench_results import made_up
+from blank_figures import save_blank_figures
 
 
 @pytest.fixture
@@ -65,7 +66,10 @@ def test_verdicts_of_a_single_cell_are_not_counted(result: dict[str, Any]) -> No
     assert cell_table.verdict_lines(single) == verdicts.lines(result["verdicts"])
 
 
-def test_a_page_of_several_cells_begins_with_the_counts(result: dict[str, Any], tmp_path: Path) -> None:
+def test_a_page_of_several_cells_begins_with_the_counts(
+    result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_blank_figures(monkeypatch)
     page = run_page.render(result, tmp_path).read_text(encoding="utf-8")
     summary = page[page.index('<ul class="verdicts">') : page.index("</ul>")]
     others = [row for row in result["verdicts"] if row["about"] != "latency"]

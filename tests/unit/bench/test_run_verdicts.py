@@ -21,6 +21,7 @@ from bench.cli import bench_app
 from bench.plan import scenarios
 from bench.run import lab_run, run_store
 from bench_results import made_up, unacknowledged
+from blank_figures import save_blank_figures
 from pyhooks.core import files, paths, run_folder, targets
 from pyhooks.lab import cli as cluster_cli
 
@@ -210,8 +211,9 @@ def add_lost_record(result: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("status", [0, 1])
 def test_bench_report_exits_with_the_status_and_prints_the_reason_first(
-    result: dict[str, Any], tmp_path: Path, status: int
+    result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
+    save_blank_figures(monkeypatch)
     if status:
         add_lost_record(result)
     # Earlier versions stored no exit status.
@@ -227,7 +229,10 @@ def test_bench_report_exits_with_the_status_and_prints_the_reason_first(
     assert first.startswith('<li class="failed"><b class="verdict">failed</b> <span>records read back') is bool(status)
 
 
-def test_bench_report_json_is_the_result_with_its_status(result: dict[str, Any], tmp_path: Path) -> None:
+def test_bench_report_json_is_the_result_with_its_status(
+    result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_blank_figures(monkeypatch)
     run_folder.claim(tmp_path, run_folder.BENCH)
     files.write_json(tmp_path / "results.json", add_lost_record(result))
     invocation = CliRunner().invoke(bench_app, ["report", str(tmp_path), "--json"])

@@ -73,7 +73,7 @@ def test_no_response_in_time_is_an_error() -> None:
 
 
 def test_a_healthy_broker_is_queried_after_others_used_up_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_metadata, "LEAST_S", 2.0)
+    monkeypatch.setattr(cluster_metadata, "LEAST_S", 1.0)
     with broker(None) as first, broker(None) as second, broker(framed(RESPONSE)) as healthy:
         assert MetadataClient(f"{first},{second},{healthy}", each_s=0.2).query(["t"], 0.3) == METADATA
 

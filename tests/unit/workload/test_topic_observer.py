@@ -94,13 +94,20 @@ def test_a_slow_settings_query_does_not_delay_observations(tmp_path: Path, monke
     client, history = FakeClient({}), History(tmp_path / "h")
     install(client, monkeypatch)
     with observe_topics("x:1", ["t"], RACKS, history, interval_s=0.01):
-        monkeypatch.setattr(topics, "QUERY_S", 2.0)
-        monkeypatch.setattr(client, "describe_configs", lambda resources, **_: dict.fromkeys(resources, Future()))
+        monkeypatch.setattr(topics, "QUERY_S", 5.0)
+        first: Future[Any] = Future()
+        monkeypatch.setattr(
+            client,
+            "describe_configs",
+            lambda resources, **_: dict.fromkeys(resources, Future() if first.done() else first),
+        )
         observations = client.observations
         wait_for(lambda: client.observations >= observations + 20, goal="observations", timeout_s=5, interval_s=0.01)
         assert not any(event.op == topic_observer.SETTINGS_OBSERVATION for event in history.events()), (
             "the first query is still waiting"
         )
+        monkeypatch.setattr(topics, "QUERY_S", 0.05)
+        first.set_exception(TimeoutError())
     last_queries = [event for event in history.events() if event.op == topic_observer.SETTINGS_OBSERVATION]
     assert last_queries
     assert all(event.outcome == "unknown" for event in last_queries)
