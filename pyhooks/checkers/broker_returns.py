@@ -31,7 +31,9 @@ class Return:
 
 def returns(lines: Iterable[LogLine]) -> list[Return]:
     """Return all logged returns, in the order of the lines."""
-    return [Return(line.at_ns, int(found[1])) for line in lines if (found := _REGISTERS.search(line.text))]
+    return [
+        Return(line.at_ns, int(registration[1])) for line in lines if (registration := _REGISTERS.search(line.text))
+    ]
 
 
 def refused_after_returns(
@@ -58,12 +60,14 @@ def refused_after_returns(
         The attempts in the order of their ends.
     """
     ended = sorted(attempts, key=lambda attempt: attempt.done_ns)
-    found = {
+    refused = {
         attempt.key: attempt
         for from_ns, to_ns in _insufficient_times(topic, observed, returned, settings)
-        for attempt in _first_refused([one for one in ended if one.done_ns >= from_ns and one.sent_ns <= to_ns])
+        for attempt in _first_refused(
+            [attempt for attempt in ended if attempt.done_ns >= from_ns and attempt.sent_ns <= to_ns]
+        )
     }
-    return sorted(found.values(), key=lambda attempt: attempt.done_ns)
+    return sorted(refused.values(), key=lambda attempt: attempt.done_ns)
 
 
 def _insufficient_times(

@@ -58,11 +58,11 @@ def judge_command(
     events = tuple(History(history).events())
     with evaluating(history, "a history that the checkers can read"):
         try:
-            found, left_out = judge(events, checker or (), settle_s=settle_s)
-            settling = measure_settling(events, [result.checker for result in found], settle_s=settle_s)
+            verdicts, left_out = judge(events, checker or (), settle_s=settle_s)
+            settling = measure_settling(events, [result.checker for result in verdicts], settle_s=settle_s)
         except BrokenEventError as error:
             raise RackgateError(f"{history}: {error}") from error
-    overall = verdict.join(found)
+    overall = verdict.join(verdicts)
     if as_json:
         document = {
             "history": str(history),
@@ -72,26 +72,26 @@ def judge_command(
             "measured_settle_s": settling.measured_s if settling else None,
             "measured_changes": settling.changes if settling else 0,
             "measured_reported_s": settling.reported_s if settling else None,
-            "verdicts": [asdict(result) for result in found],
+            "verdicts": [asdict(result) for result in verdicts],
             "left_out": left_out,
         }
         sys.stdout.write(json.dumps(document, indent=1) + "\n")
     else:
         # Checkers that --checker does not select are not left out.
-        _print(found, [] if checker else left_out, len(events), settling)
+        _print(verdicts, [] if checker else left_out, len(events), settling)
     raise typer.Exit(STATUS[overall.valid])
 
 
-def _print(found: list[verdict.Verdict], left_out: list[str], events: int, settling: Settling | None) -> None:
+def _print(verdicts: list[verdict.Verdict], left_out: list[str], events: int, settling: Settling | None) -> None:
     console = Console(highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False)
     for head in ("checker", "valid", "about"):
         table.add_column(head)
-    for result in found:
+    for result in verdicts:
         colour, subject = COLOURS[result.valid], CHECKERS[result.checker].subject
         table.add_row(result.checker, f"[{colour}]{result.valid}[/]", subject)
     console.print(table)
-    for result in found:
+    for result in verdicts:
         for prefix, lines in ((result.checker, result.because), (f"{result.checker}: note", result.notes)):
             for line in lines[:REASONS]:
                 console.print(plain(f"{prefix}: {line}"))

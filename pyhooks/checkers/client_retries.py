@@ -42,12 +42,12 @@ def check_client_retries(events: Sequence[Event]) -> Verdict:
     """
     records, cluster = Records(events), ClusterView.of(events)
     clients = sorted({name for _, ride in RideDetails.each(events) for name in ride.clients})
-    found = Findings()
+    findings = Findings()
     if not clients:
-        found.missing.append("no event names the clients that were to ride out an outage")
+        findings.missing.append("no event names the clients that were to ride out an outage")
     if not cluster.faults:
-        found.missing.append("no fault in the history")
-    found.missing += [f"{fault.name}: not healed" for fault in cluster.faults if fault.healed_ns is None]
+        findings.missing.append("no fault in the history")
+    findings.missing += [f"{fault.name}: not healed" for fault in cluster.faults if fault.healed_ns is None]
     runs: defaultdict[str, dict[str, bool]] = defaultdict(dict)
     for _, intend in IntendDetails.each(events):
         if intend.client in clients:
@@ -59,11 +59,11 @@ def check_client_retries(events: Sequence[Event]) -> Verdict:
     for client in clients:
         retrying = sorted(name for name, retries in runs[client].items() if retries)
         if not retrying:
-            found.missing.append(f"{client}: no run that retries")
+            findings.missing.append(f"{client}: no run that retries")
         for name in retrying:
             if name not in ended:
-                found.missing.append(f"{client}: run {name} did not end cleanly")
-            _check_run(client, name, attempts[name], cluster, found)
+                findings.missing.append(f"{client}: run {name} did not end cleanly")
+            _check_run(client, name, attempts[name], cluster, findings)
         errors = Counter(
             attempt.exception
             for name in runs[client]
@@ -71,16 +71,16 @@ def check_client_retries(events: Sequence[Event]) -> Verdict:
             if attempt.exception is not None and attempt.exception != NOT_REPORTED.error
         )
         for error, count in sorted(errors.items()):
-            (found.notes if is_known(error) else found.wrong).append(f"{client}: {count} records got {error}")
-    return found.verdict("rides")
+            (findings.notes if is_known(error) else findings.wrong).append(f"{client}: {count} records got {error}")
+    return findings.verdict("rides")
 
 
-def _check_run(client: str, run: str, attempts: Sequence[Attempt], cluster: ClusterView, found: Findings) -> None:
+def _check_run(client: str, run: str, attempts: Sequence[Attempt], cluster: ClusterView, findings: Findings) -> None:
     """Check the records of a run that retries."""
     unreported = sum(attempt.exception == NOT_REPORTED.error for attempt in attempts)
     if unreported:
-        found.missing.append(f"{client}: run {run} did not report on {unreported} records")
-    found.wrong += [
+        findings.missing.append(f"{client}: run {run} did not report on {unreported} records")
+    findings.wrong += [
         f"{client}: record {attempt.key} was not acknowledged: {attempt.exception}"
         for attempt in attempts
         if attempt.outcome != "ok" and attempt.exception != NOT_REPORTED.error
@@ -92,9 +92,11 @@ def _check_run(client: str, run: str, attempts: Sequence[Attempt], cluster: Clus
     ]
     if waited_ns:
         longest_s = max(waited_ns) / NS
-        found.notes.append(f"{client}: {len(waited_ns)} records waited, up to {longest_s:.1f} s, and were acknowledged")
+        findings.notes.append(
+            f"{client}: {len(waited_ns)} records waited, up to {longest_s:.1f} s, and were acknowledged"
+        )
     else:
-        found.missing.append(
+        findings.missing.append(
             f"{client}: no record of run {run} met an ISR that was too small, and was acknowledged later"
         )
 

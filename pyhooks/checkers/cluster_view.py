@@ -111,25 +111,25 @@ class RecordedFault:
 
 def observations(events: Iterable[Event]) -> dict[PartitionName, list[RecordedPartition]]:
     """Return all observations of each partition, in order of time."""
-    found: defaultdict[PartitionName, list[RecordedPartition]] = defaultdict(list)
+    by_partition: defaultdict[PartitionName, list[RecordedPartition]] = defaultdict(list)
     known: dict[int, str] = {}
     for event, observed in ObservationDetails.each(events):
         # Responses omit unavailable brokers, whose racks do not change meanwhile.
         known = known | {broker: rack or "" for broker, rack in observed.racks.items()}
         for name, state in observed.partitions.items():
             isr = tuple(sorted(state.isr))
-            found[PartitionName.parse(name)].append(
+            by_partition[PartitionName.parse(name)].append(
                 RecordedPartition(event.mono_ns, state.leader, isr, state.replicas, known, observed.asked_ns)
             )
     return {
         partition: _with_added(sorted(observed, key=lambda observation: observation.at_ns))
-        for partition, observed in found.items()
+        for partition, observed in by_partition.items()
     }
 
 
 def _with_added(observed: Iterable[RecordedPartition]) -> list[RecordedPartition]:
     """Add to observations the replicas that a reassignment adds, which responses do not contain."""
-    found: list[RecordedPartition] = []
+    completed: list[RecordedPartition] = []
     known: frozenset[int] = frozenset()
     adding: frozenset[int] = frozenset()
     for observation in observed:
@@ -140,8 +140,8 @@ def _with_added(observed: Iterable[RecordedPartition]) -> list[RecordedPartition
         if adding <= set(observation.isr):
             adding = frozenset()
         known = replicas or known
-        found.append(replace(observation, adding=adding) if adding else observation)
-    return found
+        completed.append(replace(observation, adding=adding) if adding else observation)
+    return completed
 
 
 def failed_observations(events: Iterable[Event]) -> list[int]:
@@ -151,16 +151,16 @@ def failed_observations(events: Iterable[Event]) -> list[int]:
 
 def faults(events: Iterable[Event]) -> list[RecordedFault]:
     """Return all injected faults, in the order of injection."""
-    found: list[RecordedFault] = []
+    recorded: list[RecordedFault] = []
     open_at: dict[tuple[str, str | None, int | None], int] = {}
     for event, details in FaultDetails.each(events):
         key = (event.op, event.rack, details.broker)
         step, at_ns = details.step, event.mono_ns
         if step == INJECT:
-            open_at[key] = len(found)
+            open_at[key] = len(recorded)
             brokers, peers = frozenset(details.brokers or ()), details.peers or ()
             brokers_alone = bool(peers) and bool(details.brokers_alone)
-            found.append(
+            recorded.append(
                 RecordedFault(*key, at_ns, None, None, brokers=brokers, peers=peers, brokers_alone=brokers_alone)
             )
             continue
@@ -168,21 +168,21 @@ def faults(events: Iterable[Event]) -> list[RecordedFault]:
             # A step of a fault that is over or was never injected.
             continue
         index = open_at[key]
-        fault = found[index]
+        fault = recorded[index]
         if step == HEAL:
-            found[index] = replace(
+            recorded[index] = replace(
                 fault, heal_ns=fault.heal_ns or at_ns, doubted=fault.doubted or fault.heal_ns is not None
             )
         elif step == HEALED and event.outcome != "ok":
-            found[index] = replace(fault, doubted=True)
+            recorded[index] = replace(fault, doubted=True)
         elif step == HEALED:
-            found[index] = replace(fault, healed_ns=at_ns)
+            recorded[index] = replace(fault, healed_ns=at_ns)
             del open_at[key]
         elif step == PROVED and event.outcome == "ok":
-            found[index] = replace(fault, proved_ns=at_ns)
+            recorded[index] = replace(fault, proved_ns=at_ns)
         elif step == HELD and event.outcome == "ok":
-            found[index] = replace(fault, held_ns=at_ns)
-    return found
+            recorded[index] = replace(fault, held_ns=at_ns)
+    return recorded
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ class RequirementTimeline:
             faults: all faults of the history.
             settle_ns: how long a change may take to reach all brokers.
         """
-        found: list[str] = []
+        strays: list[str] = []
         former: set[Requirement] = set()
         changed_ns: int | None = None
         for settings, possible in self._timeline.get(topic, ()):
@@ -277,31 +277,34 @@ class RequirementTimeline:
                     )
                 )
                 if value not in former or not late:
-                    requested = " or ".join(f"M={one.replicas} and R={one.racks}" for one in sorted(possible, key=str))
-                    found.append(f"{topic}: a broker reports M={value.replicas} and R={value.racks}, not {requested}")
+                    requested = " or ".join(
+                        f"M={requirement.replicas} and R={requirement.racks}"
+                        for requirement in sorted(possible, key=str)
+                    )
+                    strays.append(f"{topic}: a broker reports M={value.replicas} and R={value.racks}, not {requested}")
             elif settings.step not in ("seen", "begin"):
                 changed_ns = settings.at_ns
             former |= possible
-        if len(found) > 1:
-            found[1:] = [f"{topic}: and {len(found) - 1} times more"]
-        return found
+        if len(strays) > 1:
+            strays[1:] = [f"{topic}: and {len(strays) - 1} times more"]
+        return strays
 
     def requests(self, topic: str) -> tuple[Request, ...]:
         """Return all requested changes, in order of time."""
-        found: list[Request] = []
+        requests: list[Request] = []
         for settings, _ in self._timeline.get(topic, ()):
             waiting = [
                 index
-                for index, request in enumerate(found)
+                for index, request in enumerate(requests)
                 if request.ended is None and request.begun.value == settings.value
             ]
             if settings.step == "begin" or (settings.step == "open" and not waiting):
-                found.append(Request(settings, settings if settings.step == "open" else None))
+                requests.append(Request(settings, settings if settings.step == "open" else None))
             elif settings.step not in ("seen", "made"):
                 # A settled change ends all requests for the same settings.
                 for index in waiting if settings.step == "settled" else waiting[-1:]:
-                    found[index] = replace(found[index], ended=settings)
-        return tuple(found)
+                    requests[index] = replace(requests[index], ended=settings)
+        return tuple(requests)
 
     def possible(self, topic: str, from_ns: int, to_ns: int) -> frozenset[Requirement]:
         """Return the settings that may have applied to a topic within an interval; empty if unknown.
@@ -317,17 +320,17 @@ class RequirementTimeline:
         # Settings before the first request are unknown.
         if first.step in ("begin", "open") or (first.step == "settled" and from_ns < first.at_ns):
             return frozenset()
-        found = set(possible) if from_ns < first.at_ns else set()
+        values = set(possible) if from_ns < first.at_ns else set()
         for index, (settings, possible) in enumerate(timeline):
             # The interval from this event to the next.
             after, possible_after = timeline[index + 1] if index + 1 < len(timeline) else (None, frozenset())
             if settings.at_ns <= to_ns and (after is None or after.at_ns >= from_ns):
-                found |= possible
+                values |= possible
                 # Before other settings are seen, they may apply since any time after this event, if they were
                 # requested.
                 stray = after is None or (after.step == "seen" and after.value not in possible_after)
-                found |= {after.value} if after is not None and settings.step != "begin" and not stray else set()
-        return frozenset(found)
+                values |= {after.value} if after is not None and settings.step != "begin" and not stray else set()
+        return frozenset(values)
 
 
 @dataclass(frozen=True)
@@ -343,7 +346,7 @@ class _PossibleSettings:
 
 def _with_possible(recorded: Sequence[RecordedSettings]) -> list[tuple[RecordedSettings, frozenset[Requirement]]]:
     """Return each event with the settings that may apply from it on."""
-    found: list[tuple[RecordedSettings, frozenset[Requirement]]] = []
+    timeline: list[tuple[RecordedSettings, frozenset[Requirement]]] = []
     possible = _PossibleSettings()
     for index, settings in enumerate(recorded):
         if settings.step == "refused":
@@ -355,8 +358,8 @@ def _with_possible(recorded: Sequence[RecordedSettings]) -> list[tuple[RecordedS
             continue
         else:
             possible = _after(possible, recorded, index)
-        found.append((settings, possible.values))
-    return found
+        timeline.append((settings, possible.values))
+    return timeline
 
 
 def _without_request(recorded: Sequence[RecordedSettings], index: int) -> list[RecordedSettings]:

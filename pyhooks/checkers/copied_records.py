@@ -32,10 +32,10 @@ def check_copied(events: Sequence[Event]) -> Verdict:
     Unknown without a copy; unless one was committed before a fault and one began after the last heal; if a read of
     either topic is incomplete, or the coordinator did not return the group's offsets.
     """
-    records, found = Records(events), Findings()
+    records, findings = Records(events), Findings()
     copies = list(CopyDetails.each(events))
     if not copies:
-        found.missing.append("nothing was copied")
+        findings.missing.append("nothing was copied")
     unread: list[str] = []
     readable = _readable_counts(records, {copy.run for _, copy in copies}, unread)
     source: dict[PartitionName, set[int]] = {}
@@ -43,9 +43,9 @@ def check_copied(events: Sequence[Event]) -> Verdict:
         reads, gaps = records.final(topic, COMMITTED)
         unread += gaps
         source |= {read.partition: set(read.keys) for read in reads.values()}
-    found.missing += unread
+    findings.missing += unread
     # Without complete reads, an absent record may only not have been read.
-    absent = found.missing if unread else found.wrong
+    absent = findings.missing if unread else findings.wrong
     next_offsets: defaultdict[PartitionName, int] = defaultdict(int)
     for _, copy in copies:
         if (copy.run, copy.txn) not in readable:
@@ -57,7 +57,7 @@ def check_copied(events: Sequence[Event]) -> Verdict:
             offsets, next_offset = source.get(partition, set()), next_offsets[partition]
             expected += sum(first <= offset < after for offset in offsets)
             if first < next_offset:
-                found.wrong.append(f"{name}: offset {first} of {partition} was copied before, up to {next_offset}")
+                findings.wrong.append(f"{name}: offset {first} of {partition} was copied before, up to {next_offset}")
             elif left := sorted(offset for offset in offsets if next_offset <= offset < first):
                 absent.append(
                     f"{name}: {len(left)} records of {partition} were left out, the first at offset {left[0]}"
@@ -66,12 +66,12 @@ def check_copied(events: Sequence[Event]) -> Verdict:
         count = readable[copy.run, copy.txn]
         if expected != count:
             absent.append(f"{name}: {count} records can be read, and it took {expected}")
-    _check_offsets(events, next_offsets, absent, found)
-    _check_resumption(events, records, copies, found)
+    _check_offsets(events, next_offsets, absent, findings)
+    _check_resumption(events, records, copies, findings)
     if copies:
         total = sum(readable.values())
-        found.notes.append(f"{total} records in {len(readable)} of {len(copies)} transactions")
-    return found.verdict("copied")
+        findings.notes.append(f"{total} records in {len(readable)} of {len(copies)} transactions")
+    return findings.verdict("copied")
 
 
 def _readable_counts(records: Records, runs: Collection[str], unread: list[str]) -> Counter[tuple[str, int]]:
@@ -87,16 +87,16 @@ def _readable_counts(records: Records, runs: Collection[str], unread: list[str])
 
 
 def _check_offsets(
-    events: Sequence[Event], next_offsets: Mapping[PartitionName, int], absent: list[str], found: Findings
+    events: Sequence[Event], next_offsets: Mapping[PartitionName, int], absent: list[str], findings: Findings
 ) -> None:
     """Check that the group's committed offsets are those after the last readable transaction."""
     ends = list(CopyEndDetails.each(events))
     if not ends:
-        found.missing.append("the committed offsets of the group are not recorded")
+        findings.missing.append("the committed offsets of the group are not recorded")
     for event, end in ends:
         copied = CopiedDetails.of(event)
         if copied is None:
-            found.missing.append(f"group {end.group}: its offsets are unknown: {end.error}")
+            findings.missing.append(f"group {end.group}: its offsets are unknown: {end.error}")
             continue
         for name, offset in sorted(copied.committed.items()):
             expected = next_offsets.get(PartitionName.parse(name), 0)
@@ -108,13 +108,13 @@ def _check_offsets(
 
 
 def _check_resumption(
-    events: Sequence[Event], records: Records, copies: Sequence[tuple[Event, CopyDetails]], found: Findings
+    events: Sequence[Event], records: Records, copies: Sequence[tuple[Event, CopyDetails]], findings: Findings
 ) -> None:
     """Check that copying continues after the last heal."""
     faults = cluster_view.faults(events)
-    heals = [heal_ns for one in faults if one.heal_ns is not None and (heal_ns := last_heal(one.heal_ns, faults))]
+    heals = [heal_ns for fault in faults if fault.heal_ns is not None and (heal_ns := last_heal(fault.heal_ns, faults))]
     if not heals:
-        found.missing.append("no outage that was healed")
+        findings.missing.append("no outage that was healed")
         return
     heal_ns, begin_ns = max(heals), min(fault.inject_ns for fault in faults)
     committed = [
@@ -123,11 +123,11 @@ def _check_resumption(
         if (end := records.transactions.get((copy.run, copy.txn))) is not None and end.outcome == "ok"
     ]
     if not any(ended_ns < begin_ns for _, ended_ns in committed):
-        found.missing.append("no transaction was committed before the outage")
+        findings.missing.append("no transaction was committed before the outage")
     later = [ended_ns for copied_ns, ended_ns in committed if copied_ns > heal_ns]
     bound_ns = heal_ns + round(BOUND_S * NS)
     if later and min(later) <= bound_ns:
         return
     tried_ns = max((event.mono_ns for event in events if event.op in ("copy", "copied", "txn")), default=0)
     reason = f"no transaction that was begun after the heal was committed within {BOUND_S:g} s"
-    found.add(reason, certain=bool(later) or tried_ns > bound_ns)
+    findings.add(reason, certain=bool(later) or tried_ns > bound_ns)

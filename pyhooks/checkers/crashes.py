@@ -51,47 +51,49 @@ def check_crashes(events: Iterable[Event]) -> Verdict:
 
     Unknown if a node was never queried, if a query failed, or if the log of a node was not read after its last query.
     """
-    found = Findings()
+    findings = Findings()
     processes: defaultdict[int, _ProcessState] = defaultdict(_ProcessState)
     logs = 0
     for event, details in NodeDetails.each(events):
         name, process = f"node {details.node}", processes[details.node]
         if NodeStartDetails.of(event):
             if process.crashed():
-                found.wrong.append(f"{name} had ended by itself before it was started again")
+                findings.wrong.append(f"{name} had ended by itself before it was started again")
             process.runs, process.excused = True, False
         elif end := NodeEndDetails.of(event):
             if not end.ran and process.crashed():
-                found.wrong.append(f"{name} exited on its own before it was stopped ({event.op})")
+                findings.wrong.append(f"{name} exited on its own before it was stopped ({event.op})")
             process.runs = False
         elif excuse := ExcuseDetails.of(event):
             process.excused = True
             process.reasons.add(excuse.reason)
-            found.notes.append(f"{name} is excused: {excuse.reason}")
+            findings.notes.append(f"{name} is excused: {excuse.reason}")
         elif state := NodeStateDetails.of(event):
             process.queried = process.unread = True
             if state.state == "down" and process.crashed():
-                found.wrong.append(f"{name} has ended by itself")
+                findings.wrong.append(f"{name} has ended by itself")
         elif failure := NodeStateFailureDetails.of(event):
             process.queried = process.unread = True
-            found.missing.append(f"the state of {name} can't be queried: {failure.error}")
+            findings.missing.append(f"the state of {name} can't be queried: {failure.error}")
         elif logged := LoggedFaultsDetails.of(event):
             process.unread = False
             logs += 1
-            found.wrong += [f"{name} logged: {line}" for line in logged.found if not _is_excused(line, process.reasons)]
+            findings.wrong += [
+                f"{name} logged: {line}" for line in logged.found if not _is_excused(line, process.reasons)
+            ]
         elif unread_log := UnreadLogDetails.of(event):
             process.unread = False
             logs += 1
-            found.missing.append(f"the log of {name} can't be read: {unread_log.error}")
+            findings.missing.append(f"the log of {name} can't be read: {unread_log.error}")
     if not processes:
-        found.missing.append("no node's state was queried")
+        findings.missing.append("no node's state was queried")
     for node, process in sorted(processes.items()):
         if not process.queried:
-            found.missing.append(f"the state of node {node} was never queried")
+            findings.missing.append(f"the state of node {node} was never queried")
         if process.unread:
-            found.missing.append(f"the log of node {node} was not read")
-    found.notes.append(f"{len(processes)} nodes, {logs} logs")
-    return found.verdict("crashes")
+            findings.missing.append(f"the log of node {node} was not read")
+    findings.notes.append(f"{len(processes)} nodes, {logs} logs")
+    return findings.verdict("crashes")
 
 
 def _is_excused(line: str, reasons: Iterable[str]) -> bool:

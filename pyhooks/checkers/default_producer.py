@@ -28,7 +28,7 @@ def check_defaults(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ve
     append: the record is wrong if the final read has it. Unknown if this applies to no attempt, or if the final read is
     incomplete.
     """
-    found = Findings()
+    findings = Findings()
     acked = failed = 0
     keys: set[str] = set()
     for event, produced in ProduceDetails.each(events):
@@ -41,22 +41,22 @@ def check_defaults(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ve
         failed += 1
         name, latency_ms, timeout_ms = f"seq {produced.seq}", produced.latency_ms, produced.delivery_timeout_ms
         if produced.exception != TIMEOUT:
-            found.wrong.append(f"{name} got {produced.exception or event.outcome}, expected {TIMEOUT}")
+            findings.wrong.append(f"{name} got {produced.exception or event.outcome}, expected {TIMEOUT}")
         elif timeout_ms is None:
-            found.missing.append(f"{name}: its delivery timeout is not recorded")
+            findings.missing.append(f"{name}: its delivery timeout is not recorded")
         elif latency_ms is None:
-            found.missing.append(f"{name}: its latency is not recorded")
+            findings.missing.append(f"{name}: its latency is not recorded")
         elif latency_ms < timeout_ms:
-            found.wrong.append(f"{name} failed after {latency_ms:.0f} ms, before the timeout of {timeout_ms:g} ms")
+            findings.wrong.append(f"{name} failed after {latency_ms:.0f} ms, before the timeout of {timeout_ms:g} ms")
     if not failed:
-        found.missing.append("no attempt with default settings failed")
+        findings.missing.append("no attempt with default settings failed")
     else:
-        _check_unwritten(events, keys, round(settle_s * NS), found)
-    found.notes.append(f"{failed} attempts with default settings failed, {acked} were acknowledged")
-    return found.verdict("defaults")
+        _check_unwritten(events, keys, round(settle_s * NS), findings)
+    findings.notes.append(f"{failed} attempts with default settings failed, {acked} were acknowledged")
+    return findings.verdict("defaults")
 
 
-def _check_unwritten(events: Sequence[Event], keys: Collection[str], settle_ns: int, found: Findings) -> None:
+def _check_unwritten(events: Sequence[Event], keys: Collection[str], settle_ns: int, findings: Findings) -> None:
     """Check that attempts that failed while the ISR was insufficient throughout are in no log."""
     records, cluster = Records(events), ClusterView.of(events)
     failed: defaultdict[PartitionName, list[Attempt]] = defaultdict(list)
@@ -66,20 +66,22 @@ def _check_unwritten(events: Sequence[Event], keys: Collection[str], settle_ns: 
     count = 0
     for partition, attempts in sorted(failed.items()):
         known = list(windows(partition, cluster, settle_ns))
-        rejected = [one for one in attempts if any(_always_rejected(one, window, settle_ns) for window in known)]
+        rejected = [
+            attempt for attempt in attempts if any(_always_rejected(attempt, window, settle_ns) for window in known)
+        ]
         if not rejected:
             continue
         count += len(rejected)
         reads, gaps = records.final(partition.topic, UNCOMMITTED)
-        found.missing += gaps
+        findings.missing += gaps
         keys_read = {key for read in reads.values() for key in read.keys.values()}
-        found.wrong += [
+        findings.wrong += [
             f"{partition}: record {attempt.key} was read, and too few were in sync while it was tried"
             for attempt in rejected
             if attempt.key in keys_read
         ]
     if not count:
-        found.missing.append("no failed attempt with too few replicas or racks in sync throughout")
+        findings.missing.append("no failed attempt with too few replicas or racks in sync throughout")
 
 
 def _always_rejected(attempt: Attempt, window: SettledWindow, settle_ns: int) -> bool:

@@ -47,25 +47,25 @@ def check_delivery(events: Sequence[Event]) -> Verdict:
     record acknowledged with acks=1 may be missing: see ``pyhooks.checkers.visibility``.
     """
     records = Records(events)
-    found = Findings(missing=records.unrecorded())
+    findings = Findings(missing=records.unrecorded())
     if not any(attempt.outcome == "ok" and records.acks_all(attempt) for attempt in records.attempts):
-        found.missing.append("no acknowledged record in the history")
+        findings.missing.append("no acknowledged record in the history")
     duplicates = DuplicateWrites(events, records)
     topics = {attempt.topic for attempt in records.attempts} | {read.partition.topic for read in records.reads}
     for topic in sorted(topics):
-        _TopicDelivery(topic, records, found).check(duplicates)
-    return found.verdict("delivery")
+        _TopicDelivery(topic, records, findings).check(duplicates)
+    return findings.verdict("delivery")
 
 
 class _TopicDelivery:
     """Attempts and final read of a topic."""
 
-    def __init__(self, topic: str, records: Records, found: Findings) -> None:
-        self.topic, self.records, self.found = topic, records, found
+    def __init__(self, topic: str, records: Records, findings: Findings) -> None:
+        self.topic, self.records, self.findings = topic, records, findings
         self.attempts = {attempt.key: attempt for attempt in records.attempts if attempt.topic == topic}
         self.reads, gaps = records.final(topic, UNCOMMITTED)
         if self.reads or any(attempt.outcome == "ok" for attempt in self.attempts.values()):
-            found.missing += gaps
+            findings.missing += gaps
         self.count = _read_counts(self.reads)
 
     def check(self, duplicates: DuplicateWrites) -> None:
@@ -80,16 +80,18 @@ class _TopicDelivery:
 
     def _check_attempt(self, attempt: Attempt) -> None:
         if attempt.outcome == "fail" and self.count[attempt.key]:
-            self.found.wrong.append(f"{self.topic}: refused record {attempt.key} was read")
+            self.findings.wrong.append(f"{self.topic}: refused record {attempt.key} was read")
         if not self.records.acks_all(attempt):
             return
         absent = _absence(attempt, self.count, self.reads)
         if absent == "late":
-            self.found.missing.append(f"{self.topic}: record {attempt.key} was acknowledged after the final read began")
+            self.findings.missing.append(
+                f"{self.topic}: record {attempt.key} was acknowledged after the final read began"
+            )
         elif absent == "below":
-            self.found.missing.append(f"{self.topic}: record {attempt.key} is below the log's first offset")
+            self.findings.missing.append(f"{self.topic}: record {attempt.key} is below the log's first offset")
         elif absent == "lost":
-            self.found.wrong.append(f"{self.topic}: acknowledged record {attempt.key} is lost")
+            self.findings.wrong.append(f"{self.topic}: acknowledged record {attempt.key} is lost")
 
     def _run(self, key: str) -> RecordedRun | None:
         """Return the run that wrote a record to the topic, by the record's key."""
@@ -102,14 +104,14 @@ class _TopicDelivery:
             run, parts = self._run(key), parts_of(key)
             name = f"{self.topic}: record {key} was read"
             if run is None or parts is None or parts[1] != self.topic:
-                self.found.wrong.append(f"{name} but never produced")
+                self.findings.wrong.append(f"{name} but never produced")
                 continue
             _, _, partition, seq = parts
             bounds = run.intended if run.ended is None else run.ended
             if seq >= bounds.get(partition, 0):
-                self.found.wrong.append(f"{name}, and its producer never sent it")
+                self.findings.wrong.append(f"{name}, and its producer never sent it")
             elif run.ended is not None:
-                self.found.missing.append(f"{name}, and its result is not recorded")
+                self.findings.missing.append(f"{name}, and its result is not recorded")
 
     def _check_duplicates(self, duplicates: DuplicateWrites) -> None:
         for key, times in sorted((str(key), times) for key, times in self.count.items() if times > 1):
@@ -117,27 +119,27 @@ class _TopicDelivery:
             run = self.records.runs.get((attempt.run or "", self.topic)) if attempt else self._run(key)
             reason = f"{self.topic}: record {key} was read {times} times"
             if run is not None and not run.first_only and not run.idempotent:
-                self.found.notes.append(reason)
+                self.findings.notes.append(reason)
             elif duplicates.possible(self.topic, key):
-                self.found.missing.append(f"{reason}, written {WHY}")
+                self.findings.missing.append(f"{reason}, written {WHY}")
             else:
-                self.found.wrong.append(reason)
+                self.findings.wrong.append(reason)
 
     def _check_partitions_and_values(self, read: Read) -> None:
         for offset in read.damaged:
-            self.found.wrong.append(f"{self.topic}: record {read.keys.get(offset)} was read with another value")
+            self.findings.wrong.append(f"{self.topic}: record {read.keys.get(offset)} was read with another value")
         for offset, key in read.keys.items():
             attempt = self.attempts.get(str(key))
             if attempt is None:
                 continue
             if attempt.partition not in (None, read.partition.number):
-                self.found.wrong.append(
+                self.findings.wrong.append(
                     f"{self.topic}: record {key} was sent to partition {attempt.partition} and was read in partition"
                     f" {read.partition.number}"
                 )
             value = read.values.get(offset, attempt.value)
             if attempt.outcome == "ok" and attempt.value is not None and attempt.value != value:
-                self.found.wrong.append(f"{self.topic}: record {key} was read with another value")
+                self.findings.wrong.append(f"{self.topic}: record {key} was read with another value")
 
     def _check_sizes(self, read: Read) -> None:
         unknown = 0
@@ -149,11 +151,11 @@ class _TopicDelivery:
             if size is None:
                 unknown += 1
             elif size != sent:
-                self.found.wrong.append(
+                self.findings.wrong.append(
                     f"{read.partition}: record {key} was read with {size} bytes, it was sent with {sent}"
                 )
         if unknown:
-            self.found.missing.append(f"{read.partition}: the value sizes of {unknown} records are not recorded")
+            self.findings.missing.append(f"{read.partition}: the value sizes of {unknown} records are not recorded")
 
 
 def _read_counts(reads: Mapping[int, Read]) -> Counter[str | None]:
@@ -191,11 +193,11 @@ def losses(events: Sequence[Event]) -> dict[str, Losses]:
     for attempt in records.attempts:
         if attempt.outcome == "ok" and records.acks_all(attempt):
             acked[attempt.topic].append(attempt)
-    found: dict[str, Losses] = {}
+    losses_by_topic: dict[str, Losses] = {}
     for topic, attempts in sorted(acked.items()):
         attempts.sort(key=lambda attempt: attempt.done_ns)
         reads, _ = records.final(topic, UNCOMMITTED)
         count = _read_counts(reads)
         lost = tuple(attempt.key for attempt in attempts if _absence(attempt, count, reads) == "lost")
-        found[topic] = Losses(len(attempts), lost, attempts[0].done_ns, attempts[-1].done_ns)
-    return found
+        losses_by_topic[topic] = Losses(len(attempts), lost, attempts[0].done_ns, attempts[-1].done_ns)
+    return losses_by_topic

@@ -110,18 +110,18 @@ class _Image:
     def gauges(self) -> dict[Key, int | None]:
         """Return the gauges of all brokers; None for leader gauges of replicas that do not lead."""
         counts: dict[Key, int] = {(broker, None, None, name): 0 for broker in self.racks for name in COUNTS.values()}
-        found: dict[Key, int | None] = {}
+        gauges: dict[Key, int | None] = {}
         for (topic_id, number), partition in self.partitions.items():
             topic = self.topics[topic_id]
             leader_gauges = self._leader_gauges(topic, partition)
             for broker in partition.replicas:
                 for name, value in leader_gauges.items():
                     follower_value = None if name in LEADER_GAUGES else 0
-                    found[broker, topic, number, name] = value if broker == partition.leader else follower_value
+                    gauges[broker, topic, number, name] = value if broker == partition.leader else follower_value
             for name, count in COUNTS.items():
                 if (partition.leader, None, None, count) in counts:
                     counts[partition.leader, None, None, count] += leader_gauges[name]
-        return {**found, **counts}
+        return {**gauges, **counts}
 
     def _leader_gauges(self, topic: str, partition: _PartitionImage) -> dict[str, int]:
         """Return the gauges that the leader of a partition reports for it."""

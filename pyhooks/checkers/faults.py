@@ -20,30 +20,30 @@ def check_faults(events: Iterable[Event]) -> Verdict:
     evidence about an outage. Unknown if there is no fault, if a proof could not be made, or if steps are missing. Also
     unknown if a fault was not injected because the state before it was abnormal.
     """
-    found = Findings()
+    findings = Findings()
     open_steps: dict[tuple[str, str | None, object], list[str]] = {}
     finished = 0
     for event, fault in FaultDetails.each(events):
         step, broker = str(fault.step), fault.broker
         name = _name(event.op, event.rack, broker)
         if event.outcome == "fail" and step in FAILED:
-            found.wrong.append(f"{name}: {FAILED[step]}: {fault.probes}")
+            findings.wrong.append(f"{name}: {FAILED[step]}: {fault.probes}")
         elif event.outcome in ("fail", "unknown"):
-            found.missing.append(f"{name}: {step!r} was not proved: {fault.errors or fault.probes}")
+            findings.missing.append(f"{name}: {step!r} was not proved: {fault.errors or fault.probes}")
         steps = open_steps.setdefault((event.op, event.rack, broker), [])
         steps.append(step)
         if step == STEPS[-1]:
             if tuple(steps) != STEPS:
-                found.missing.append(f"{name}: steps {steps}, expected {list(STEPS)}")
+                findings.missing.append(f"{name}: steps {steps}, expected {list(STEPS)}")
             del open_steps[event.op, event.rack, broker]
             finished += 1
-    found.missing += [
+    findings.missing += [
         f"{_name(*fault_key)}: {'never healed' if 'inject' in steps else 'never injected'}, last step {steps[-1]!r}"
         for fault_key, steps in open_steps.items()
     ]
     if not finished:
-        found.missing.append("no fault in the history")
-    return found.verdict("faults")
+        findings.missing.append("no fault in the history")
+    return findings.verdict("faults")
 
 
 def _name(op: str, rack: str | None, broker: object) -> str:

@@ -33,7 +33,7 @@ def check_levels(events: Sequence[Event]) -> Verdict:
     rack; such a requirement by level 0. Nothing else changes a level. Unknown if one of the six cases does not occur,
     if a request has no end, or if the requirement of a topic is unknown.
     """
-    found = Findings()
+    findings = Findings()
     settings = RequirementTimeline(events)
     levels = sorted(((event.mono_ns, level) for event, level in LevelDetails.each(events)), key=lambda pair: pair[0])
     cases: Counter[str] = Counter()
@@ -42,20 +42,20 @@ def check_levels(events: Sequence[Event]) -> Verdict:
         cases[f"{kind} {'carried out' if allowed else 'refused'}"] += 1
         if allowed is not happened:
             results = ("carried out", "refused") if happened else ("refused", "carried out")
-            found.wrong.append(f"{request} was {results[0]}, expected: {results[1]}")
+            findings.wrong.append(f"{request} was {results[0]}, expected: {results[1]}")
 
     last: int | None = None
     for at_ns, level in levels:
         request = f"the {level.how} from level {level.before} to {level.to}"
         if last is not None and level.before != last:
-            found.wrong.append(f"the level went from {last} to {level.before} without a request")
+            findings.wrong.append(f"the level went from {last} to {level.before} without a request")
         last = level.after
         needs_racks = {
             topic: {requirement.racks > 1 for requirement in settings.possible(topic, at_ns, at_ns)}
             for topic in settings.topics
         }
         if level.how == DOWNGRADE and any(len(possible) != 1 for possible in needs_racks.values()):
-            found.missing.append(f"{request}: the topics' requirements then are unknown")
+            findings.missing.append(f"{request}: the topics' requirements then are unknown")
             continue
         count = sum(True in possible for possible in needs_racks.values())
         if level.how == UPGRADE:
@@ -73,14 +73,14 @@ def check_levels(events: Sequence[Event]) -> Verdict:
             request = f"R={begun.value.racks} for topic {topic}"
             before = [level for at_ns, level in levels if at_ns <= begun.at_ns]
             if not levels:
-                found.missing.append(f"{request}: the level then is unknown")
+                findings.missing.append(f"{request}: the level then is unknown")
                 continue
             value = before[-1].after if before else levels[0][1].before
             request = f"{request} at level {value}"
             if ended is None or ended.step not in ("settled", "refused"):
-                found.missing.append(f"{request}: its result is unknown")
+                findings.missing.append(f"{request}: its result is unknown")
                 continue
             judge("racks", request, allowed=value >= 1, happened=ended.step == "settled")
-    found.missing += [f"no case of: {case}" for case in CASES if not cases[case]]
-    found.notes += [f"{count} times {case}" for case, count in sorted(cases.items())]
-    return found.verdict("levels")
+    findings.missing += [f"no case of: {case}" for case in CASES if not cases[case]]
+    findings.notes += [f"{count} times {case}" for case, count in sorted(cases.items())]
+    return findings.verdict("levels")

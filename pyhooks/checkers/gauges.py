@@ -57,12 +57,12 @@ class GaugeSample:
 
 def samples(events: Sequence[Event]) -> dict[int, list[GaugeSample]]:
     """Return the polls with a response, by broker and in order of time."""
-    found: defaultdict[int, list[GaugeSample]] = defaultdict(list)
+    samples_by_broker: defaultdict[int, list[GaugeSample]] = defaultdict(list)
     for event, response in MetricsDetails.each(events):
         to_ns = event.mono_ns + round(response.took_ms * 1e6)
         values = dict(_values(response))
-        found[response.broker].append(GaugeSample(response.broker, event.mono_ns, to_ns, values))
-    return {broker: sorted(polled, key=lambda sample: sample.from_ns) for broker, polled in found.items()}
+        samples_by_broker[response.broker].append(GaugeSample(response.broker, event.mono_ns, to_ns, values))
+    return {broker: sorted(polled, key=lambda sample: sample.from_ns) for broker, polled in samples_by_broker.items()}
 
 
 def _values(response: MetricsDetails) -> Iterator[tuple[tuple[str | None, int | None, str], float]]:
@@ -101,32 +101,32 @@ def check_metrics(events: Sequence[Event]) -> Verdict:
     faults = [fault for fault in cluster_view.faults(events) if fault.heal_ns is not None]
     polled = samples(events)
     conclusive = _conclusive(truth, polled)
-    found = Findings(missing=list(truth.missing))
+    findings = Findings(missing=list(truth.missing))
     if not faults:
-        found.missing.append("no fault in the history that was healed")
+        findings.missing.append("no fault in the history that was healed")
     if truth.from_ns is None:
-        return Verdict.of("metrics", missing=found.missing or ["no expected value is known"])
+        return Verdict.of("metrics", missing=findings.missing or ["no expected value is known"])
     judged, wrong, latest = _compare(truth, conclusive)
-    found.wrong += wrong[:SHOWN_MAX]
+    findings.wrong += wrong[:SHOWN_MAX]
     if len(wrong) > SHOWN_MAX:
-        found.wrong.append(f"and {len(wrong) - SHOWN_MAX} more")
+        findings.wrong.append(f"and {len(wrong) - SHOWN_MAX} more")
     if not judged:
-        found.missing.append("no poll of a broker within the time of which the expected values are known")
+        findings.missing.append("no poll of a broker within the time of which the expected values are known")
     nonzero: set[str] = set()
     for sample in judged:
         if any(fault.inject_ns <= sample.from_ns <= (fault.heal_ns or 0) for fault in faults):
             nonzero.update(name for (_, _, name), value in sample.values.items() if value)
     for fault in faults:
-        found.missing += _silences(truth, fault, faults, conclusive)
-    found.missing += [f"{name} showed nothing but 0 in all faults" for name in RACK_GAUGES if name not in nonzero]
+        findings.missing += _silences(truth, fault, faults, conclusive)
+    findings.missing += [f"{name} showed nothing but 0 in all faults" for name in RACK_GAUGES if name not in nonzero]
     slow = sum(not sample.quick for broker_samples in polled.values() for sample in broker_samples)
     ignored = sum(map(len, polled.values())) - sum(map(len, conclusive.values()))
-    found.notes.append(
+    findings.notes.append(
         f"{len(judged)} polls judged, {slow} responses took longer than {QUICK_S:g} s, of which {ignored} are ignored,"
         " as gauges changed then"
     )
-    found.notes += [f"{name} was up to {late:.2f} s late" for name, late in sorted(latest.items()) if late]
-    return found.verdict("metrics")
+    findings.notes += [f"{name} was up to {late:.2f} s late" for name, late in sorted(latest.items()) if late]
+    return findings.verdict("metrics")
 
 
 def figures(events: Sequence[Event]) -> dict[str, Any]:
@@ -210,9 +210,9 @@ def _silences(
 ) -> Iterator[str]:
     """Describe silences of more than ``SILENT_S`` of unfenced brokers under no fault, during one fault."""
     from_ns, to_ns = fault.inject_ns, fault.heal_ns or fault.inject_ns
-    concurrent = [one for one in faults if one.inject_ns < to_ns and (one.healed_ns or to_ns) > from_ns]
+    concurrent = [each for each in faults if each.inject_ns < to_ns and (each.healed_ns or to_ns) > from_ns]
     for broker in truth.brokers:
-        hit = any(one.hits(broker, truth.racks) for one in concurrent)
+        hit = any(each.hits(broker, truth.racks) for each in concurrent)
         if hit or not truth.unfenced(broker, from_ns, to_ns):
             continue
         inside = [sample.from_ns for sample in polled.get(broker, ()) if from_ns < sample.from_ns < to_ns]
@@ -237,36 +237,36 @@ def check_meter(events: Sequence[Event]) -> Verdict:
     """
     attempts = Records(events).attempts
     runs = {str(intend.run) for _, intend in IntendDetails.each(events) if not _is_countable(intend)}
-    found = Findings(
+    findings = Findings(
         missing=[f"run {run} does not count refusals: not one record a request, once, by name" for run in sorted(runs)]
     )
     refused = sum(attempt.exception in REFUSED for attempt in attempts)
     lost = sum(attempt.outcome == "unknown" and attempt.exception not in REFUSED for attempt in attempts)
     if not refused:
-        found.missing.append("no record was refused due to too few racks")
+        findings.missing.append("no record was refused due to too few racks")
     counted, resets = 0, 0
     begun_ns = min((attempt.sent_ns for attempt in attempts), default=0)
     ended_ns = max((attempt.done_ns for attempt in attempts), default=0)
     polled = samples(events)
     if not polled:
-        found.missing.append("no poll of a broker")
+        findings.missing.append("no poll of a broker")
     for broker, broker_samples in sorted(polled.items()):
         # A starting broker responds before it has a meter.
         metered = [sample for sample in broker_samples if (None, None, METER) in sample.values]
         if not metered or metered[0].to_ns > begun_ns or metered[-1].from_ns < ended_ns:
-            found.missing.append(f"broker {broker} was not polled before the first record and after the last one")
+            findings.missing.append(f"broker {broker} was not polled before the first record and after the last one")
         for before, count in pairwise(sample.values[None, None, METER] for sample in metered):
             # The meter of a restarted broker begins at 0.
             resets += count < before
             counted += round(count - before if count >= before else count)
     counts = f"the meters counted {counted} refusals, producers received {refused}"
     details = f"{lost} results were lost", f"{resets} meters were reset"
-    if not found.missing and counted != refused:
+    if not findings.missing and counted != refused:
         if refused < counted <= refused + lost or (counted < refused and resets):
             return Verdict.of("meter", missing=[f"{counts}: {', '.join(details)}"])
-        found.wrong.append(counts)
-    found.notes += [counts, *details]
-    return found.verdict("meter")
+        findings.wrong.append(counts)
+    findings.notes += [counts, *details]
+    return findings.verdict("meter")
 
 
 def _is_countable(intend: IntendDetails) -> bool:

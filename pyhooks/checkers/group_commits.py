@@ -49,7 +49,7 @@ def check_commits(
     group: Group,
     acked: Mapping[str, Sequence[tuple[int, int]]],
     queried: Sequence[CoordinatorOffsets],
-    found: Findings,
+    findings: Findings,
 ) -> None:
     """Check the offsets that a group has committed of each partition.
 
@@ -68,7 +68,7 @@ def check_commits(
         group: the group.
         acked: partition to times and offsets of acknowledgements to its producer.
         queried: responses of the coordinator.
-        found: receives the results.
+        findings: receives the results.
     """
     for partition in sorted(group.partitions | {name for _, offsets in queried for name in offsets}):
         name = f"{group.name}: {partition}"
@@ -81,18 +81,18 @@ def check_commits(
         for later in commits:
             before = _acked_offset(commits, later.commit.begun_ns)
             if later.commit.outcome == "ok" and later.offset < before:
-                found.wrong.append(f"{name}: {later.run} committed {later.offset} after {before} was acknowledged")
+                findings.wrong.append(f"{name}: {later.run} committed {later.offset} after {before} was acknowledged")
         for member in group.members:
             for ownership in _ownerships(member, partition):
-                _check_first_record(name, member.run, ownership, commits, acked.get(partition, ()), found)
+                _check_first_record(name, member.run, ownership, commits, acked.get(partition, ()), findings)
         for at_ns, offsets in queried:
             if problem := _coordinator_problem(at_ns, offsets.get(partition), commits):
-                found.wrong.append(f"{name}: the coordinator has {problem}")
+                findings.wrong.append(f"{name}: the coordinator has {problem}")
 
 
 def _acked_offset(commits: Sequence[PartitionCommit], moment_ns: int) -> int:
     """Return the highest offset whose commit was acknowledged before a moment, or 0."""
-    acked = [one.offset for one in commits if one.commit.outcome == "ok" and one.commit.ended_ns < moment_ns]
+    acked = [each.offset for each in commits if each.commit.outcome == "ok" and each.commit.ended_ns < moment_ns]
     return max(acked, default=0)
 
 
@@ -116,35 +116,35 @@ def _check_first_record(
     owner: Ownership,
     commits: Sequence[PartitionCommit],
     acked: Sequence[tuple[int, int]],
-    found: Findings,
+    findings: Findings,
 ) -> None:
     """Check the first record of an owner."""
     name = f"{name}: {run} began at"
     least = _acked_offset(commits, owner.from_ns)
     if owner.high < least:
-        found.wrong.append(f"{name} {owner.high}, though {least} was committed before")
+        findings.wrong.append(f"{name} {owner.high}, though {least} was committed before")
     others = [
-        one.offset
-        for one in commits
-        if one.commit.begun_ns < owner.read_ns and not (one.run == run and one.commit.begun_ns >= owner.from_ns)
+        each.offset
+        for each in commits
+        if each.commit.begun_ns < owner.read_ns and not (each.run == run and each.commit.begun_ns >= owner.from_ns)
     ]
     most = max(others, default=0)
     if owner.low <= most:
         return
     skipped = f"{name} {owner.low}, though no more than {most} was ever committed"
     if any(most <= offset < owner.low for _, offset in acked):
-        found.wrong.append(skipped)
+        findings.wrong.append(skipped)
     else:
-        found.missing.append(f"{skipped}, and whether a record was skipped is unknown")
+        findings.missing.append(f"{skipped}, and whether a record was skipped is unknown")
 
 
 def _coordinator_problem(at_ns: int, offset: int | None, commits: Sequence[PartitionCommit]) -> str:
     """Describe the problem with a coordinator's offset, if any."""
     least = _acked_offset(commits, at_ns)
     if offset is None:
-        acked = any(one.commit.outcome == "ok" and one.commit.ended_ns < at_ns for one in commits)
+        acked = any(each.commit.outcome == "ok" and each.commit.ended_ns < at_ns for each in commits)
         return f"nothing in the end, {least} was acknowledged" if acked else ""
     if offset < least:
         return f"{offset} in the end, {least} was acknowledged"
-    possible = {one.offset for one in commits if one.commit.begun_ns < at_ns}
+    possible = {each.offset for each in commits if each.commit.begun_ns < at_ns}
     return "" if offset in possible else f"{offset} in the end, which was never committed"

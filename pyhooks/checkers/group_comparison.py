@@ -68,32 +68,34 @@ def check_group_comparison(events: Sequence[Event], *, settle_s: float = SETTLE_
     * no commit tried, or no change, in a phase in either group;
     * different changes of members in the two groups.
     """
-    found = Findings()
+    findings = Findings()
     compared = _compared_groups(events, settle_s)
     pairs = [pair for _, alike in AlikeDetails.each(events) for pair in alike.pairs]
     if not pairs:
-        found.missing.append("no event names the groups to be compared")
+        findings.missing.append("no event names the groups to be compared")
     for more, fewer in pairs:
         absent = [name for name in (more, fewer) if name not in compared]
-        found.missing += [f"{name}: not exactly one outage during its lifetime" for name in absent]
+        findings.missing += [f"{name}: not exactly one outage during its lifetime" for name in absent]
         unclear = [name for name in (more, fewer) if name in compared and compared[name].enough is None]
-        found.missing += [f"{name}: whether its partition was enough in the outage is unknown" for name in unclear]
+        findings.missing += [f"{name}: whether its partition was enough in the outage is unknown" for name in unclear]
         if not absent and not unclear:
-            _GroupComparison(compared[more], compared[fewer], found).check()
-    return found.verdict("alike")
+            _GroupComparison(compared[more], compared[fewer], findings).check()
+    return findings.verdict("alike")
 
 
 def _compared_groups(events: Sequence[Event], settle_s: float) -> dict[str, ComparedGroup]:
     cluster = ClusterView.of(events)
     known = offsets_windows(cluster, settle_s)
     joined_ns = {group.name: min(member.join_ns for member in group.members) for group in groups(events)}
-    found: dict[str, ComparedGroup] = {}
+    compared: dict[str, ComparedGroup] = {}
     for group in figures(events):
         name = str(group["group"])
-        fault = next(one for one in cluster.faults if one.proved_ns and one.heal_ns and one.inject_ns > joined_ns[name])
+        fault = next(
+            each for each in cluster.faults if each.proved_ns and each.heal_ns and each.inject_ns > joined_ns[name]
+        )
         windows = known.get(partition_of(name, len(known)), []) if known else []
-        found[name] = ComparedGroup(name, group, _enough(windows, fault.proved_ns or 0, fault.heal_ns or 0))
-    return found
+        compared[name] = ComparedGroup(name, group, _enough(windows, fault.proved_ns or 0, fault.heal_ns or 0))
+    return compared
 
 
 def _enough(known: Sequence[SettledWindow], from_ns: int, to_ns: int) -> bool | None:
@@ -107,7 +109,7 @@ class _GroupComparison:
 
     more: ComparedGroup
     fewer: ComparedGroup
-    found: Findings
+    findings: Findings
 
     @property
     def name(self) -> str:
@@ -123,9 +125,11 @@ class _GroupComparison:
         pause_s, other_s = (
             float(group.figures["longest_pause_of_who_was_there_s"]) for group in (self.more, self.fewer)
         )
-        self.found.notes.append(f"{self.name}: longest pauses of reading in the outage {pause_s:g} s and {other_s:g} s")
+        self.findings.notes.append(
+            f"{self.name}: longest pauses of reading in the outage {pause_s:g} s and {other_s:g} s"
+        )
         if pause_s > other_s + SLOWER_S:
-            self.found.wrong.append(
+            self.findings.wrong.append(
                 f"{self.name}: {self.more.name} read nothing for {pause_s:g} s of the outage, {self.fewer.name} for"
                 f" {other_s:g} s"
             )
@@ -136,31 +140,32 @@ class _GroupComparison:
         for group, counts in zip((self.more, self.fewer), commits, strict=True):
             enough = group.enough if phase == DURING else True
             if not counts["ok"] and not counts["failed"]:
-                self.found.missing.append(f"{name}: {group.name} tried no commit")
+                self.findings.missing.append(f"{name}: {group.name} tried no commit")
             elif enough and not counts["ok"]:
-                self.found.wrong.append(
+                self.findings.wrong.append(
                     f"{name}: no commit of {group.name} succeeded, and its partition is enough: {counts['failed']}"
                 )
             elif not enough and counts["ok"]:
-                self.found.wrong.append(
+                self.findings.wrong.append(
                     f"{name}: {counts['ok']} commits of {group.name} succeeded, and its partition is not enough"
                 )
         median_ms, other_ms = (counts["median_ms"] for counts in commits)
-        self.found.notes.append(
+        self.findings.notes.append(
             f"{name}: {commits[0]['ok']} and {commits[1]['ok']} commits, medians {median_ms} ms and {other_ms} ms"
         )
         if median_ms is not None and other_ms is not None and median_ms > other_ms + SLOWER_MS:
-            self.found.wrong.append(
+            self.findings.wrong.append(
                 f"{name}: the median of a commit is {median_ms:g} ms with {self.more.name}, {other_ms:g} ms with"
                 f" {self.fewer.name}"
             )
 
     def _check_changes(self) -> None:
         changes = [
-            [(one["what"], one["when"]) for one in group.figures["changes"]] for group in (self.more, self.fewer)
+            [(change["what"], change["when"]) for change in group.figures["changes"]]
+            for group in (self.more, self.fewer)
         ]
         if changes[0] != changes[1]:
-            self.found.missing.append(f"{self.name}: different changes of members: {changes[0]}, {changes[1]}")
+            self.findings.missing.append(f"{self.name}: different changes of members: {changes[0]}, {changes[1]}")
             return
         compared = set()
         for change, other in zip(self.more.figures["changes"], self.fewer.figures["changes"], strict=True):
@@ -170,42 +175,42 @@ class _GroupComparison:
                 # It waits for the heal: the time from then is judged by the first commits after it.
                 compared.add(DURING)
                 if "over_after_the_heal_s" not in change and duration_s is not None and not self.more.enough:
-                    self.found.wrong.append(
+                    self.findings.wrong.append(
                         f"{name}: over before the heal in {self.more.name}, whose partition is not enough"
                     )
                 continue
             if duration_s is None or other_s is None:
                 # Overtaken by the next change, as that of the other group might have been.
-                self.found.notes.append(f"{name}: over after {duration_s} s and {other_s} s")
+                self.findings.notes.append(f"{name}: over after {duration_s} s and {other_s} s")
                 continue
             compared.add(change["when"])
-            self.found.notes.append(f"{name}: over after {duration_s:g} s and {other_s:g} s")
+            self.findings.notes.append(f"{name}: over after {duration_s:g} s and {other_s:g} s")
             if duration_s > other_s + SLOWER_S:
-                self.found.wrong.append(
+                self.findings.wrong.append(
                     f"{name}: over after {duration_s:g} s in {self.more.name}, {other_s:g} s in {self.fewer.name}"
                 )
         changed = {when for _, when in changes[0]}
-        self.found.missing += [
+        self.findings.missing += [
             f"{self.name}: no join or leave {phase} could be compared"
             for phase in PHASES
             if phase in changed and phase not in compared
         ]
         if DURING not in changed:
-            self.found.missing.append(f"{self.name}: no join or leave in the outage")
+            self.findings.missing.append(f"{self.name}: no join or leave in the outage")
 
     def _check_resumption(self) -> None:
         firsts, others = (list(group.figures["first_commit_after_the_heal_s"]) for group in (self.more, self.fewer))
         if not firsts or len(firsts) != len(others):
-            self.found.missing.append(f"{self.name}: {len(firsts)} and {len(others)} members at the heal")
+            self.findings.missing.append(f"{self.name}: {len(firsts)} and {len(others)} members at the heal")
         elif None in others:
-            self.found.missing.append(f"{self.name}: a member of {self.fewer.name} has not committed after the heal")
+            self.findings.missing.append(f"{self.name}: a member of {self.fewer.name} has not committed after the heal")
         elif None in firsts:
-            self.found.wrong.append(
+            self.findings.wrong.append(
                 f"{self.name}: a member of {self.more.name} has not committed after the heal, all of"
                 f" {self.fewer.name} have"
             )
         elif max(firsts) > max(others) + BOUND_S:
-            self.found.wrong.append(
+            self.findings.wrong.append(
                 f"{self.name}: all have committed again after {max(firsts):g} s with {self.more.name}, after"
                 f" {max(others):g} s with {self.fewer.name}"
             )

@@ -24,14 +24,14 @@ def figures(events: Sequence[Event]) -> list[dict[str, Any]]:
     group that went through no outage, or through several, is left out.
     """
     faults = cluster_view.faults(events)
-    found = []
+    results = []
     for group in groups(events):
         begin_ns = min(member.join_ns for member in group.members)
         end_ns = max(member.left_ns or events[-1].mono_ns for member in group.members)
-        met = [one for one in faults if one.proved_ns and one.heal_ns and begin_ns < one.inject_ns < end_ns]
+        met = [fault for fault in faults if fault.proved_ns and fault.heal_ns and begin_ns < fault.inject_ns < end_ns]
         if len(met) == 1:
-            found.append(_group(group, met[0]))
-    return found
+            results.append(_group(group, met[0]))
+    return results
 
 
 def _group(group: Group, fault: RecordedFault) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _group(group: Group, fault: RecordedFault) -> dict[str, Any]:
         "group": group.name,
         "protocol": group.protocol,
         "commits": {
-            phase: _commits([one for one in commits if _phase(fault, one.begun_ns, one.ended_ns) == phase])
+            phase: _commits([commit for commit in commits if _phase(fault, commit.begun_ns, commit.ended_ns) == phase])
             for phase in (BEFORE, DURING, AFTER)
         },
         "changes": changes,
@@ -89,7 +89,8 @@ def _commits(commits: Sequence[Commit]) -> dict[str, Any]:
 
 def _first_commit_ns(member: RecordedMember, since_ns: int) -> int | None:
     return min(
-        (one.ended_ns for one in member.commits if one.outcome == "ok" and one.ended_ns > since_ns), default=None
+        (commit.ended_ns for commit in member.commits if commit.outcome == "ok" and commit.ended_ns > since_ns),
+        default=None,
     )
 
 

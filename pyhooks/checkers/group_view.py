@@ -57,8 +57,8 @@ class RecordedMember:
 
     def owns(self, at_ns: int) -> frozenset[str]:
         """Return the partitions that it owns at a moment."""
-        found = [now for assigned_ns, now in self.assignments if assigned_ns <= at_ns]
-        return found[-1] if found and self.is_member(at_ns) else frozenset()
+        assigned = [now for assigned_ns, now in self.assignments if assigned_ns <= at_ns]
+        return assigned[-1] if assigned and self.is_member(at_ns) else frozenset()
 
 
 @dataclass
@@ -96,17 +96,17 @@ class Group:
 
 def groups(events: Sequence[Event]) -> list[Group]:
     """Return all groups of a history, sorted by name."""
-    found: dict[str, Group] = {}
+    groups_by_name: dict[str, Group] = {}
     members: dict[tuple[str, str], RecordedMember] = {}
     for event, details in MemberDetails.each(events):
         name, run = details.group, details.run
         if JoinDetails.describes(event):
-            group = found.setdefault(name, Group(name, details.protocol))
+            group = groups_by_name.setdefault(name, Group(name, details.protocol))
             members[name, run] = RecordedMember(run, event.mono_ns)
             group.members.append(members[name, run])
         else:
             _apply(members[name, run], event)
-    return [found[name] for name in sorted(found)]
+    return [groups_by_name[name] for name in sorted(groups_by_name)]
 
 
 def _apply(member: RecordedMember, event: Event) -> None:

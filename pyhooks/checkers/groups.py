@@ -57,10 +57,10 @@ WAITING = frozenset(
 
 def java_hash(text: str) -> int:
     """Return Java's String.hashCode of a text."""
-    found = 0
+    code = 0
     for unit in memoryview(text.encode("utf-16-le")).cast("H"):
-        found = (31 * found + unit) & 0xFFFFFFFF
-    return found - (1 << 32) if found >> 31 else found
+        code = (31 * code + unit) & 0xFFFFFFFF
+    return code - (1 << 32) if code >> 31 else code
 
 
 def partition_of(group: str, count: int) -> int:
@@ -111,23 +111,23 @@ def check_groups(events: Sequence[Event], *, settle_s: float = SETTLE_S, bound_s
       these is true: all members leave then; the new member was still one when the next change completed; another change
       of the same kind (join or leave) completed in the same interval.
     """
-    found = Findings()
+    findings = Findings()
     all_groups, windows_by_number = groups(events), offsets_windows(ClusterView.of(events), settle_s)
     acked = acknowledgements(events)
     if not all_groups:
-        found.missing.append("no member of a group in the history")
+        findings.missing.append("no member of a group in the history")
     if not windows_by_number:
-        found.missing.append(f"{TOPIC} was not observed")
+        findings.missing.append(f"{TOPIC} was not observed")
     for group in all_groups:
-        check_commits(group, acked, coordinator_offsets(events, group.name), found)
+        check_commits(group, acked, coordinator_offsets(events, group.name), findings)
         if not windows_by_number:
             continue
         number = partition_of(group.name, len(windows_by_number))
         if known := windows_by_number.get(number):
-            _GroupJudge(group, known, round(bound_s * NS), found).check(acked)
+            _GroupJudge(group, known, round(bound_s * NS), findings).check(acked)
         else:
-            found.missing.append(f"{group.name}: no settled interval of {PartitionName(TOPIC, number)} was observed")
-    return found.verdict("groups")
+            findings.missing.append(f"{group.name}: no settled interval of {PartitionName(TOPIC, number)} was observed")
+    return findings.verdict("groups")
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class _GroupJudge:
     group: Group
     known: Sequence[SettledWindow]  # settled intervals of its coordinator's partition
     bound_ns: int  # bound for commits and rebalances
-    found: Findings
+    findings: Findings
 
     def check(self, acked: Mapping[str, Sequence[tuple[int, int]]]) -> None:
         """Check all members, and all changes of members."""
@@ -147,15 +147,15 @@ class _GroupJudge:
             name = f"{self.group.name}: {member.run}"
             judged += self._check_member_commits(name, member)
             self._check_resumption(name, member, joined)
-            self.found.wrong += _reading_pauses(name, member, acked)
+            self.findings.wrong += _reading_pauses(name, member, acked)
         if not judged:
-            self.found.missing.append(f"{self.group.name}: no commit could be judged")
+            self.findings.missing.append(f"{self.group.name}: no commit could be judged")
         for at_ns, change in self.group.changes:
             self._check_rebalance(change, at_ns, joined)
 
     def _check_member_commits(self, name: str, member: RecordedMember) -> int:
         """Check a member's commits; return the number of commits whose expected outcome is known."""
-        judged, overtaken, wrong = 0, 0, self.found.wrong
+        judged, overtaken, wrong = 0, 0, self.findings.wrong
         for commit in member.commits:
             if commit.exception is not None and commit.exception not in REBALANCING | WAITING:
                 wrong.append(f"{name}: a commit failed with {commit.exception}")
@@ -176,7 +176,7 @@ class _GroupJudge:
                 wrong.append(f"{name}: a commit failed with {commit.exception} while {state}: enough")
         wrong += [f"{name}: a poll failed with {exception} at {at_ns}" for at_ns, exception in member.failures]
         if overtaken:
-            self.found.notes.append(f"{name}: {overtaken} commits were overtaken by a rebalance")
+            self.findings.notes.append(f"{name}: {overtaken} commits were overtaken by a rebalance")
         return judged
 
     def _check_resumption(self, name: str, member: RecordedMember, joined: Sequence[SettledWindow]) -> None:
@@ -191,11 +191,11 @@ class _GroupJudge:
             reason = f"{name}: no commit succeeded within {self.bound_ns / NS:g} s after {_state(window)}"
             until_ns = min(member.leave_ns or window.to_ns, window.to_ns)
             if not later:
-                self.found.missing.append(f"{reason}, and none was tried")
+                self.findings.missing.append(f"{reason}, and none was tried")
             elif until_ns >= bound_ns:
-                self.found.wrong.append(reason)
+                self.findings.wrong.append(reason)
             else:
-                self.found.missing.append(f"{reason}, known for {(until_ns - window.from_ns) / NS:.1f} s only")
+                self.findings.missing.append(f"{reason}, known for {(until_ns - window.from_ns) / NS:.1f} s only")
 
     def _check_rebalance(self, change: str, at_ns: int, joined: Sequence[SettledWindow]) -> None:
         """Check that one change of the group's members completes in time, and not with an insufficient ISR."""
@@ -206,16 +206,16 @@ class _GroupJudge:
         if window is not None and not window.enough:
             if over_ns is not None and over_ns <= window.to_ns:
                 lasted_s = (over_ns - at_ns) / NS
-                self.found.wrong.append(f"{name}: was over after {lasted_s:.1f} s while {_state(window)}: too few")
+                self.findings.wrong.append(f"{name}: was over after {lasted_s:.1f} s while {_state(window)}: too few")
                 return
             window = None
         if window is None:
             # The change could not complete, or the state is unknown: take the first later interval in which it must
             # complete.
-            window = next((one for one in joined if one.enough and one.from_ns > at_ns), None)
+            window = next((each for each in joined if each.enough and each.from_ns > at_ns), None)
         if window is None:
             if over_ns is None:
-                self.found.missing.append(f"{name}: no evidence that it was over, nor that it had to be")
+                self.findings.missing.append(f"{name}: no evidence that it was over, nor that it had to be")
             return
         since_ns = max(at_ns, window.from_ns)
         if over_ns is not None and over_ns - since_ns <= self.bound_ns:
@@ -231,13 +231,13 @@ class _GroupJudge:
             )
             if next_ns - since_ns > OVERTAKEN_S * NS or not excused:
                 left_s = max(0, next_ns - since_ns) / NS
-                self.found.missing.append(f"{name}: not over at the next change, {left_s:.1f} s later")
+                self.findings.missing.append(f"{name}: not over at the next change, {left_s:.1f} s later")
             return
         reason = f"{name}: not over within {self.bound_ns / NS:g} s after {_state(window)}"
         if window.to_ns - since_ns > self.bound_ns:
-            self.found.wrong.append(reason)
+            self.findings.wrong.append(reason)
         else:
-            self.found.missing.append(f"{reason}, known for {(window.to_ns - since_ns) / NS:.1f} s only")
+            self.findings.missing.append(f"{reason}, known for {(window.to_ns - since_ns) / NS:.1f} s only")
 
 
 def _dissolves(group: Group, at_ns: int) -> bool:
@@ -293,23 +293,23 @@ def _pauses(fetched: Sequence[tuple[int, int]], from_ns: int, to_ns: int | None)
 
 def acknowledgements(events: Sequence[Event]) -> dict[str, list[tuple[int, int]]]:
     """Return time and offset of each acknowledgement, by partition."""
-    found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    acked: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for event, produced in ProduceDetails.each(events):
         if event.outcome == "ok" and produced.offset is not None:
-            found[f"{produced.topic}-{produced.partition}"].append((event.mono_ns, produced.offset))
-    return found
+            acked[f"{produced.topic}-{produced.partition}"].append((event.mono_ns, produced.offset))
+    return acked
 
 
 def _joined(known: Sequence[SettledWindow]) -> list[SettledWindow]:
     """Merge consecutive intervals that have the same leader and the same expected outcome."""
-    found: list[SettledWindow] = []
+    joined: list[SettledWindow] = []
     for window in known:
-        last = found[-1] if found else None
+        last = joined[-1] if joined else None
         if last is not None and (last.enough, last.observation.leader) == (window.enough, window.observation.leader):
-            found[-1] = replace(last, to_ns=window.to_ns)
+            joined[-1] = replace(last, to_ns=window.to_ns)
         else:
-            found.append(window)
-    return found
+            joined.append(window)
+    return joined
 
 
 def _around(known: Sequence[SettledWindow], from_ns: int, to_ns: int) -> SettledWindow | None:

@@ -36,14 +36,14 @@ def check_idle(events: Sequence[Event]) -> Verdict:
     * no response to a reader within ``ROUNDS_S`` after the bound.
     """
     records, settings, rounds = Records(events), RequirementTimeline(events), reader_rounds(events)
-    found = Findings()
+    findings = Findings()
     idle_topics = [(event.mono_ns, idle.topic) for event, idle in IdleDetails.each(events)]
     if not idle_topics:
-        found.missing.append("no topic was left idle")
+        findings.missing.append("no topic was left idle")
     for idle_ns, topic in idle_topics:
-        change = next((one for one in settings.requests(topic) if one.begun.at_ns > idle_ns), None)
+        change = next((request for request in settings.requests(topic) if request.begun.at_ns > idle_ns), None)
         if change is None or change.ended is None or change.ended.step != "settled":
-            found.missing.append(f"{topic}: no change of its settings has settled after it was left idle")
+            findings.missing.append(f"{topic}: no change of its settings has settled after it was left idle")
             continue
         begun_ns, settled_ns = change.begun.at_ns, change.ended.at_ns
         until_ns = settled_ns + round((BOUND_S + ROUNDS_S) * NS)
@@ -51,28 +51,32 @@ def check_idle(events: Sequence[Event]) -> Verdict:
         leader_only = [attempt for attempt in attempts if not records.acks_all(attempt)]
         waiting = _waiting(leader_only, rounds, idle_ns, begun_ns)
         if not waiting:
-            found.missing.append(f"{topic}: no record is known to have waited when it was left idle")
+            findings.missing.append(f"{topic}: no record is known to have waited when it was left idle")
         for partition, top in sorted(waiting.items()):
-            later = [one for one in rounds[partition] if one.at_ns > begun_ns]
-            shown = next((one for one in later if one.readable > top), None)
+            later = [round_ for round_ in rounds[partition] if round_.at_ns > begun_ns]
+            shown = next((round_ for round_ in later if round_.readable > top), None)
             over_ns = until_ns if shown is None else shown.at_ns
             # A round has the offset read before its query, and the leader's high watermark after it.
-            late = [one for one in later if one.asked_ns >= settled_ns + BOUND_S * NS and one.high is not None]
+            late = [
+                round_ for round_ in later if round_.asked_ns >= settled_ns + BOUND_S * NS and round_.high is not None
+            ]
             if any(attempt.done_ns > idle_ns and attempt.sent_ns < over_ns for attempt in attempts):
-                found.missing.append(f"{partition}: another record was sent to it before the waiting ones were shown")
+                findings.missing.append(
+                    f"{partition}: another record was sent to it before the waiting ones were shown"
+                )
             elif late and late[0].readable <= top:
                 late_s = (late[0].asked_ns - settled_ns) / NS
-                found.wrong.append(
+                findings.wrong.append(
                     f"{partition}: record {top} not shown {late_s:.1f} s after all brokers reported the lower value"
                 )
             elif shown is None or shown.at_ns > until_ns:
-                found.missing.append(f"{partition}: no reader learned in time whether record {top} is shown")
+                findings.missing.append(f"{partition}: no reader learned in time whether record {top} is shown")
             else:
-                found.notes.append(
+                findings.notes.append(
                     f"{partition}: records up to {top} shown {(shown.at_ns - begun_ns) / NS:.1f} s after the"
                     " change was begun"
                 )
-    return found.verdict("idle")
+    return findings.verdict("idle")
 
 
 def _waiting(
@@ -82,16 +86,16 @@ def _waiting(
     begun_ns: int,
 ) -> dict[PartitionName, int]:
     """Return for each partition the last offset acknowledged with acks=1, if a reader found it hidden."""
-    found: dict[PartitionName, int] = {}
+    waiting: dict[PartitionName, int] = {}
     for attempt in attempts:
         partition, offset = attempt.partition_name, attempt.offset
         if attempt.outcome != "ok" or offset is None or partition is None or attempt.done_ns > idle_ns:
             continue
         readable = [
-            one.readable
-            for one in rounds.get(partition, ())
-            if one.asked_ns > attempt.done_ns and one.at_ns < begun_ns and one.high is not None
+            round_.readable
+            for round_ in rounds.get(partition, ())
+            if round_.asked_ns > attempt.done_ns and round_.at_ns < begun_ns and round_.high is not None
         ]
         if readable and max(readable) <= offset:
-            found[partition] = max(offset, found.get(partition, -1))
-    return found
+            waiting[partition] = max(offset, waiting.get(partition, -1))
+    return waiting

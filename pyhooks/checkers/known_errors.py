@@ -26,7 +26,7 @@ def check_known_errors(events: Sequence[Event]) -> Verdict:
     """
     clients = clients_of(events)
     known = {details.client: frozenset(details.names) for _, details in KnownErrorsDetails.each(events)}
-    found = Findings()
+    findings = Findings()
     known_errors: Counter[str] = Counter()
     judged: Counter[str] = Counter()
     for event in events:
@@ -38,19 +38,19 @@ def check_known_errors(events: Sequence[Event]) -> Verdict:
             continue
         subject = f"{result.key if isinstance(result, ProduceDetails) else result.txn} of run {result.run}"
         if client is None:
-            found.missing.append(f"the client that reported {error} for {subject} is not recorded")
+            findings.missing.append(f"the client that reported {error} for {subject} is not recorded")
         elif client not in known:
-            found.missing.append(f"the errors that a client {client} knows are not recorded")
+            findings.missing.append(f"the errors that a client {client} knows are not recorded")
         else:
             judged[client] += 1
             if error in SILENT:
-                found.missing.append(f"client {client}: no result of {subject}")
+                findings.missing.append(f"client {client}: no result of {subject}")
             elif error is not None and error not in known[client]:
-                found.wrong.append(f"client {client} does not know {error}, which it got for {subject}")
+                findings.wrong.append(f"client {client} does not know {error}, which it got for {subject}")
             elif error is not None:
                 known_errors[f"{client}: {error.rpartition('.')[2]}"] += 1
     if not judged:
-        found.missing.append("no attempt of a client that is not patched")
-    found.missing += [f"no attempt of a client {client}" for client in sorted(known.keys() - judged.keys())]
-    found.notes += [f"{count} attempts of client {name}" for name, count in sorted(known_errors.items())]
-    return found.verdict("known", unique=True)
+        findings.missing.append("no attempt of a client that is not patched")
+    findings.missing += [f"no attempt of a client {client}" for client in sorted(known.keys() - judged.keys())]
+    findings.notes += [f"{count} attempts of client {name}" for name, count in sorted(known_errors.items())]
+    return findings.verdict("known", unique=True)

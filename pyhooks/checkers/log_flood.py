@@ -69,19 +69,21 @@ class Shortage:
 
 def shortages(cluster: ClusterView, settle_s: float = SETTLE_S) -> dict[PartitionName, list[Shortage]]:
     """Return when partitions definitely had too few racks, whether or not they had too few replicas, too."""
-    found: defaultdict[PartitionName, list[Shortage]] = defaultdict(list)
+    shortages_by_partition: defaultdict[PartitionName, list[Shortage]] = defaultdict(list)
     for partition in cluster.observations:
         for window in windows(partition, cluster, round(settle_s * NS)):
             # Settings that change exactly at a window's edge do not concern it.
             required = cluster.settings.possible(partition.topic, window.from_ns + 1, window.to_ns - 1)
-            if window.observation.leader < 0 or any(one.decide(window.observation).enough_racks for one in required):
+            if window.observation.leader < 0 or any(
+                requirement.decide(window.observation).enough_racks for requirement in required
+            ):
                 continue
-            earlier = found[partition]
+            earlier = shortages_by_partition[partition]
             if earlier and window.from_ns - earlier[-1].to_ns <= (BLIND_S + settle_s) * NS:
                 earlier[-1] = Shortage(earlier[-1].from_ns, window.to_ns)
             else:
                 earlier.append(Shortage(window.from_ns, window.to_ns))
-    return dict(found)
+    return dict(shortages_by_partition)
 
 
 def check_flood(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
@@ -104,21 +106,23 @@ def check_flood(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdi
     """
     lines, cluster = log_lines(events), ClusterView.of(events)
     short, partitions = shortages(cluster, settle_s), [*cluster.observations]
-    found = Findings(
+    findings = Findings(
         wrong=[*_traced(lines, short), *_transitions(lines), *_repeated(lines, short, partitions)],
         missing=[*_unread(events)],
     )
     refusing = {line.partition for line in lines if line.text.partition("] ")[2].startswith(BEGINS)}
-    found.missing += [
+    findings.missing += [
         f"{partition} had too few racks, and its leader logged no refusal"
         for partition in sorted(short.keys() - refusing)
     ]
     if short:
         seconds = sum(shortage.to_ns - shortage.from_ns for times in short.values() for shortage in times) / NS
-        found.notes.append(f"{len(short)} partitions had too few racks for {seconds:.0f} s in all; {len(lines)} lines")
+        findings.notes.append(
+            f"{len(short)} partitions had too few racks for {seconds:.0f} s in all; {len(lines)} lines"
+        )
     else:
-        found.missing.append("no partition was seen to have too few racks")
-    return found.verdict("flood")
+        findings.missing.append("no partition was seen to have too few racks")
+    return findings.verdict("flood")
 
 
 def _unread(events: Iterable[Event]) -> Iterator[str]:
@@ -139,14 +143,14 @@ def _unread(events: Iterable[Event]) -> Iterator[str]:
 
 def _traced(lines: Sequence[LogLine], short: Mapping[PartitionName, Sequence[Shortage]]) -> Iterator[str]:
     """Describe stack traces of rejections."""
-    found: Counter[tuple[int, str, str]] = Counter()
+    counts: Counter[tuple[int, str, str]] = Counter()
     for line in lines:
         names = [exception for exception in line.traced if RACKS.search(exception)]
         if any(_names(line.text, partition) and _within(line.at_ns, times) for partition, times in short.items()):
             names += [exception for exception in line.traced if REPLICAS.search(exception)]
         if names:
-            found[line.node, names[0], mask_numbers(line.text, short)] += 1
-    for (node, name, text), count in sorted(found.items()):
+            counts[line.node, names[0], mask_numbers(line.text, short)] += 1
+    for (node, name, text), count in sorted(counts.items()):
         yield f"node {node}: {count} stack traces of {name}: {text}"
 
 
@@ -189,7 +193,7 @@ def _repeated(
     lines: Sequence[LogLine], short: Mapping[PartitionName, Sequence[Shortage]], partitions: Sequence[PartitionName]
 ) -> Iterator[str]:
     """Describe lines that are repeated too often in a shortage."""
-    for shortage in _joined([one for times in short.values() for one in times]):
+    for shortage in _joined([each for times in short.values() for each in times]):
         inside = lines[_at(lines, shortage.from_ns) : _at(lines, shortage.to_ns + 1)]
         changes: Counter[tuple[int, PartitionName]] = Counter()
         for line in inside:
@@ -198,14 +202,14 @@ def _repeated(
                 for partition in short
                 if (_CHANGED.search(line.text) and _names(line.text, partition)) or _SET.search(line.text)
             )
-        found: Counter[tuple[int, str, str, tuple[PartitionName, ...]]] = Counter()
+        counts: Counter[tuple[int, str, str, tuple[PartitionName, ...]]] = Counter()
         for line in inside:
             if line.logger.startswith(WRITERS) and not line.text.startswith(_LOADS):
                 named = [partition for partition in partitions if _names(line.text, partition)]
                 about = tuple(partition for partition in named if _within(line.at_ns, short.get(partition, ())))
                 if about or not named:
-                    found[line.node, line.level, mask_numbers(line.text, partitions), about] += 1
-        for (node, level, text, about), count in sorted(found.items()):
+                    counts[line.node, line.level, mask_numbers(line.text, partitions), about] += 1
+        for (node, level, text, about), count in sorted(counts.items()):
             most = max(1 + changes[node, partition] for partition in about) if about else REPEATS
             if count > most:
                 lasted = (shortage.to_ns - shortage.from_ns) / NS
@@ -220,10 +224,10 @@ def _within(at_ns: int, times: Iterable[Shortage]) -> bool:
     return any(shortage.has(at_ns) for shortage in times)
 
 
-def _joined(found: Iterable[Shortage]) -> list[Shortage]:
+def _joined(all_shortages: Iterable[Shortage]) -> list[Shortage]:
     """Return the intervals in which any partition had too few racks."""
     joined: list[Shortage] = []
-    for shortage in sorted(found, key=lambda shortage: shortage.from_ns):
+    for shortage in sorted(all_shortages, key=lambda shortage: shortage.from_ns):
         if joined and shortage.from_ns <= joined[-1].to_ns:
             joined[-1] = Shortage(joined[-1].from_ns, max(joined[-1].to_ns, shortage.to_ns))
         else:

@@ -53,7 +53,7 @@ def outages(events: Sequence[Event]) -> tuple[list[ProbedOutage], list[str]]:
         if produced.mode == "probe":
             probes[produced.topic].append(attempt_of(event, produced))
     reached = [(event.mono_ns, edge) for event, edge in ReachedDetails.each(events)]
-    found: list[ProbedOutage] = []
+    probed: list[ProbedOutage] = []
     missing: list[str] = []
     faults = cluster_view.faults(events)
     arms = [(event.mono_ns, arm) for event, arm in ArmDetails.each(events)]
@@ -85,11 +85,13 @@ def outages(events: Sequence[Event]) -> tuple[list[ProbedOutage], list[str]]:
                 for attempt in attempts
                 if attempt.exception in TOO_FEW_RACKS and begin_ns <= attempt.done_ns <= heal_ns
             ]
-            again_ns = [one.done_ns for one in attempts if one.outcome == "ok" and one.sent_ns >= heal_ns]
+            again_ns = [
+                attempt.done_ns for attempt in attempts if attempt.outcome == "ok" and attempt.sent_ns >= heal_ns
+            ]
             refused = sum(attempt.exception in TOO_FEW_RACKS for attempt in inside)
             short = sum(attempt.exception in TOO_FEW_REPLICAS for attempt in inside)
             acked = sum(attempt.outcome == "ok" for attempt in inside)
-            found.append(
+            probed.append(
                 ProbedOutage(
                     arm=arm,
                     topic=topic,
@@ -102,7 +104,7 @@ def outages(events: Sequence[Event]) -> tuple[list[ProbedOutage], list[str]]:
                     back=back,
                 )
             )
-    return found, missing
+    return probed, missing
 
 
 def check_stops(events: Sequence[Event]) -> Verdict:
@@ -113,8 +115,8 @@ def check_stops(events: Sequence[Event]) -> Verdict:
     more than ``UNCLEAR_MAX`` inconclusive.
     """
     probed, missing = outages(events)
-    found = Findings(missing=missing)
-    found.missing += [
+    findings = Findings(missing=missing)
+    findings.missing += [
         f"{arm}: no outage of a topic that is probed" for arm in ARMS if arm not in {outage.arm for outage in probed}
     ]
     for outage in probed:
@@ -127,14 +129,14 @@ def check_stops(events: Sequence[Event]) -> Verdict:
         if outage.arm != OVERLAY:
             expected, other = other, expected
         if other:
-            found.wrong.append(counts)
+            findings.wrong.append(counts)
         elif outage.short or expected < ATTEMPTS_MIN or outage.unclear > UNCLEAR_MAX * (expected + outage.unclear):
-            found.missing.append(counts)
+            findings.missing.append(counts)
         else:
-            found.notes.append(counts)
+            findings.notes.append(counts)
         if outage.again_s is None or not outage.back:
-            found.missing.append(f"{name}: nothing acknowledged, or not all in sync, after a heal")
-    return found.verdict("stops")
+            findings.missing.append(f"{name}: nothing acknowledged, or not all in sync, after a heal")
+    return findings.verdict("stops")
 
 
 def figures(events: Sequence[Event]) -> dict[str, Any]:
@@ -147,8 +149,8 @@ def figures(events: Sequence[Event]) -> dict[str, Any]:
     return {
         arm: {
             "reached_s": _reached(events, arm),
-            "refused_s": [one.refused_s for one in probed if one.arm == arm and one.refused_s is not None],
-            "acknowledged_s": [one.again_s for one in probed if one.arm == arm and one.again_s is not None],
+            "refused_s": [outage.refused_s for outage in probed if outage.arm == arm and outage.refused_s is not None],
+            "acknowledged_s": [outage.again_s for outage in probed if outage.arm == arm and outage.again_s is not None],
             "processors": _processors(events, arm),
         }
         for arm in ARMS
@@ -156,11 +158,11 @@ def figures(events: Sequence[Event]) -> dict[str, Any]:
 
 
 def _reached(events: Iterable[Event], arm: str) -> dict[str, list[float]]:
-    found: defaultdict[str, list[float]] = defaultdict(list)
+    seconds: defaultdict[str, list[float]] = defaultdict(list)
     for event, edge in ReachedDetails.each(events):
         if edge.arm == arm:
-            found[edge.change].append(round((event.mono_ns - edge.since_ns) / NS, 2))
-    return dict(found)
+            seconds[edge.change].append(round((event.mono_ns - edge.since_ns) / NS, 2))
+    return dict(seconds)
 
 
 def _stages(events: Iterable[Event], arm: str) -> Iterable[tuple[float, StageDetails, StageDetails]]:

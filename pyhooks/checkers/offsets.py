@@ -47,13 +47,13 @@ def check_offsets(events: Sequence[Event]) -> Verdict:
     """
     records = Records(events)
     duplicates = DuplicateWrites(events, records)
-    found = Findings(missing=records.unrecorded())
+    findings = Findings(missing=records.unrecorded())
     acked: defaultdict[PartitionName, dict[int, str]] = defaultdict(dict)
     acked_ns: dict[str, int] = {}
     recorded: set[tuple[str, str]] = set()
     for attempt in records.attempts:
         if (attempt.topic, attempt.key) in recorded:
-            found.wrong.append(f"{attempt.topic}: record {attempt.key} has two outcomes")
+            findings.wrong.append(f"{attempt.topic}: record {attempt.key} has two outcomes")
         recorded.add((attempt.topic, attempt.key))
         partition, offset = attempt.partition_name, attempt.offset
         if attempt.outcome != "ok" or offset is None or offset < 0 or partition is None:
@@ -62,24 +62,26 @@ def check_offsets(events: Sequence[Event]) -> Verdict:
             continue
         acked_ns[attempt.key] = attempt.done_ns
         if (other := acked[partition].setdefault(offset, attempt.key)) != attempt.key:
-            found.wrong.append(f"{partition}: offset {offset} was acknowledged for {other} and for {attempt.key}")
+            findings.wrong.append(f"{partition}: offset {offset} was acknowledged for {other} and for {attempt.key}")
     if not acked:
-        found.missing.append("no acknowledged offset in the history")
+        findings.missing.append("no acknowledged offset in the history")
     for topic in sorted({partition.topic for partition in acked}):
         reads, gaps = records.final(topic, UNCOMMITTED)
-        found.missing += gaps
+        findings.missing += gaps
         for read in reads.values():
             keys = acked[read.partition]
             in_time = {offset for offset, key in keys.items() if acked_ns[key] <= read.begun_ns}
             if later := len(keys) - len(in_time):
-                found.missing.append(f"{read.partition}: {later} records were acknowledged after the final read began")
-            found.wrong += _contradicted_acks(read, keys, in_time)
+                findings.missing.append(
+                    f"{read.partition}: {later} records were acknowledged after the final read began"
+                )
+            findings.wrong += _contradicted_acks(read, keys, in_time)
     for read in records.reads:
         if read.isolation == UNCOMMITTED:
-            _check_order(read, records, duplicates, found)
-    found.wrong += _differing_reads(records.reads)
-    found.wrong += _differing_logs(events, records)
-    return found.verdict("offsets")
+            _check_order(read, records, duplicates, findings)
+    findings.wrong += _differing_reads(records.reads)
+    findings.wrong += _differing_logs(events, records)
+    return findings.verdict("offsets")
 
 
 def _contradicted_acks(read: Read, acked: Mapping[int, str], in_time: Collection[int]) -> Iterator[str]:
@@ -93,7 +95,7 @@ def _contradicted_acks(read: Read, acked: Mapping[int, str], in_time: Collection
             yield f"{reason} nothing"
 
 
-def _check_order(read: Read, records: Records, duplicates: DuplicateWrites, found: Findings) -> None:
+def _check_order(read: Read, records: Records, duplicates: DuplicateWrites, findings: Findings) -> None:
     """Check that the records of each idempotent producer are in the order of sending."""
     highest: dict[str, int] = {}
     count: Counter[str | None] | None = None
@@ -109,9 +111,9 @@ def _check_order(read: Read, records: Records, duplicates: DuplicateWrites, foun
             )
             count = count or Counter(read.keys.values())
             if count[key] > 1 and duplicates.possible(topic, key):
-                found.missing.append(f"{reason}, written twice {WHY}")
+                findings.missing.append(f"{reason}, written twice {WHY}")
             else:
-                found.wrong.append(reason)
+                findings.wrong.append(reason)
         highest[name] = max(seq, highest.get(name, -1))
 
 
@@ -128,10 +130,10 @@ def _differing_reads(reads: Sequence[Read]) -> Iterator[str]:
         if not read.gaps:
             complete[read.partition, read.isolation].append(read)
     for (partition, isolation), passes in complete.items():
-        for one, two in pairwise(passes):
-            covered = range(max(one.low, two.low), min(one.end, two.end))
-            if skipped := sorted(offset for offset in one.keys.keys() ^ two.keys.keys() if offset in covered):
-                key = one.keys.get(skipped[0], two.keys.get(skipped[0]))
+        for earlier, later in pairwise(passes):
+            covered = range(max(earlier.low, later.low), min(earlier.end, later.end))
+            if skipped := sorted(offset for offset in earlier.keys.keys() ^ later.keys.keys() if offset in covered):
+                key = earlier.keys.get(skipped[0], later.keys.get(skipped[0]))
                 yield (
                     f"{partition}: {len(skipped)} offsets were read in one {isolation} read and skipped in another, the"
                     f" first is {skipped[0]} with {key}"

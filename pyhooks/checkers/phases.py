@@ -33,7 +33,7 @@ def phases(events: Iterable[Event]) -> list[Phase]:
         ValueError: an end without a beginning, or a beginning without an end.
     """
     begun: dict[tuple[str, str], tuple[PhaseDetails, int]] = {}
-    found: list[Phase] = []
+    finished: list[Phase] = []
     for event, edge in PhaseDetails.each(events):
         key = (edge.name, edge.topic)
         if edge.edge == "begin":
@@ -41,10 +41,10 @@ def phases(events: Iterable[Event]) -> list[Phase]:
         elif key not in begun:
             raise ValueError(f"phase {edge.name!r} of {edge.topic} ends without a beginning")
         else:
-            found.append(Phase(*begun.pop(key), edge, event.mono_ns))
+            finished.append(Phase(*begun.pop(key), edge, event.mono_ns))
     if begun:
         raise ValueError(f"phases without an end: {sorted(begun)}")
-    return found
+    return finished
 
 
 def check_phases(events: Sequence[Event], *, attempts_min: int) -> Verdict:
@@ -56,9 +56,9 @@ def check_phases(events: Sequence[Event], *, attempts_min: int) -> Verdict:
         ended = phases(events)
     except ValueError as error:
         return Verdict.of("phases", missing=[str(error)])
-    found = Findings()
+    findings = Findings()
     if not ended:
-        found.missing.append("no phase in the history")
+        findings.missing.append("no phase in the history")
     probes = [(event, produced) for event, produced in ProduceDetails.each(events) if event.process == "probe"]
     for phase in ended:
         name, topic, expect = phase.begin.name, phase.begin.topic, phase.begin.expect
@@ -68,18 +68,18 @@ def check_phases(events: Sequence[Event], *, attempts_min: int) -> Verdict:
             if produced.topic == topic and phase.begin_ns <= event.mono_ns <= phase.end_ns
         ]
         if len(attempts) < attempts_min:
-            found.missing.append(f"{name}: {len(attempts)} attempts, at least {attempts_min} are needed")
+            findings.missing.append(f"{name}: {len(attempts)} attempts, at least {attempts_min} are needed")
         for outcome, produced in attempts:
             result = OK if outcome == "ok" else str(produced.exception)
             if outcome == "unknown":
-                found.missing.append(f"{name}: seq {produced.seq} is unknown ({result})")
+                findings.missing.append(f"{name}: seq {produced.seq} is unknown ({result})")
             elif result != expect:
-                found.wrong.append(f"{name}: seq {produced.seq} got {result}, expected {expect}")
+                findings.wrong.append(f"{name}: seq {produced.seq} got {result}, expected {expect}")
         if expect == OK:
             continue
         before, after = phase.begin.log_bytes, phase.end.log_bytes
         if before is None or after is None:
-            found.missing.append(f"{name}: the log size before and after is not recorded")
+            findings.missing.append(f"{name}: the log size before and after is not recorded")
         elif before != after:
-            found.wrong.append(f"{name}: the log of {topic} grew by {after - before} bytes though all were refused")
-    return found.verdict("phases")
+            findings.wrong.append(f"{name}: the log of {topic} grew by {after - before} bytes though all were refused")
+    return findings.verdict("phases")

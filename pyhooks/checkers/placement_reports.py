@@ -24,7 +24,7 @@ def check_placement_reports(events: Sequence[Event]) -> Verdict:
     Unknown without moves, without one of each kind, if no log was read after them, or if the requirement of
     a topic is unknown.
     """
-    found = Findings()
+    findings = Findings()
     moves = [(event.mono_ns, move) for event, move in MoveDetails.each(events)]
     last_ns = max((at_ns for at_ns, _ in moves), default=0)
     logs = [warnings for event, warnings in WarningsDetails.each(events) if event.mono_ns >= last_ns]
@@ -38,7 +38,7 @@ def check_placement_reports(events: Sequence[Event]) -> Verdict:
             for requirement in settings.possible(move.topic, at_ns, at_ns)
         }
         if len(sufficient) != 1:
-            found.missing.append(
+            findings.missing.append(
                 f"the requirement of topic {move.topic} when it was moved to {list(move.after)} is unknown"
             )
             continue
@@ -46,21 +46,21 @@ def check_placement_reports(events: Sequence[Event]) -> Verdict:
         kinds.add(enough)
         short = short - {move.topic} if enough else short | {move.topic}
         expected.append(len(short))
-    found.missing += [f"no move into {name} racks" for kind, name in KINDS.items() if kind not in kinds]
+    findings.missing += [f"no move into {name} racks" for kind, name in KINDS.items() if kind not in kinds]
     counts = logs[-1].counts if logs else {}
     if not counts:
-        found.missing.append("no log of a controller was read after the moves")
+        findings.missing.append("no log of a controller was read after the moves")
     numbers = _extremes(expected)
-    if not found.missing:
-        found.wrong += [
+    if not findings.missing:
+        findings.wrong += [
             f"controller {controller} logged {_text(logged)} partitions in too few racks, expected: {_text(numbers)}"
             for controller, controller_counts in sorted(counts.items())
             if (logged := _extremes(controller_counts)) != numbers
         ]
-    found.notes.append(
+    findings.notes.append(
         f"{len(counts)} controllers logged {_text(numbers)} partitions in too few racks in {len(moves)} moves"
     )
-    return found.verdict("warned")
+    return findings.verdict("warned")
 
 
 def _spans_enough(replicas: Sequence[int], racks: Mapping[int, str], requirement: Requirement) -> bool:

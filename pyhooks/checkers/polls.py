@@ -58,9 +58,9 @@ def check_polls(events: Sequence[Event]) -> Verdict:
     polls.check_members(events)
     polls.check_arrivals(events)
     if not polls.compared:
-        polls.found.missing.append("no progress of a consumer could be compared")
-    polls.found.notes.append(f"{polls.compared} observations of consumers were compared")
-    return polls.found.verdict("polls", unique=True)
+        polls.findings.missing.append("no progress of a consumer could be compared")
+    polls.findings.notes.append(f"{polls.compared} observations of consumers were compared")
+    return polls.findings.verdict("polls", unique=True)
 
 
 @dataclass
@@ -69,7 +69,7 @@ class _Polls:
 
     records: Records
     faults: Sequence[RecordedFault]
-    found: Findings = field(default_factory=Findings)
+    findings: Findings = field(default_factory=Findings)
     compared: int = 0  # number of observations that were compared
     _finals: dict[tuple[str, str], Mapping[int, Read]] = field(default_factory=dict)
 
@@ -82,7 +82,7 @@ class _Polls:
             name = f"{partition}: {run}"
             for (_, before), (_, after) in pairwise(reported):
                 if after.position < before.position or after.records < before.records:
-                    self.found.wrong.append(f"{name} went back from offset {before.position} to {after.position}")
+                    self.findings.wrong.append(f"{name} went back from offset {before.position} to {after.position}")
             for event, _ in reported:
                 leader = LeaderOffsetsDetails.of(event)
                 if leader is not None:
@@ -94,15 +94,15 @@ class _Polls:
         """Compare the number of records received with those of the final read, and report the first difference."""
         offsets = sorted(final.keys)
         index = 0
-        for step in sorted(steps, key=lambda one: one.position):
+        for step in sorted(steps, key=lambda each: each.position):
             while index < len(offsets) and offsets[index] < step.position:
                 index += 1
             self.compared += 1
             if step.position > final.end:
-                self.found.wrong.append(f"{name} had read up to {step.position}, the log ends at {final.end}")
+                self.findings.wrong.append(f"{name} had read up to {step.position}, the log ends at {final.end}")
                 return
             if step.records != index:
-                self.found.wrong.append(
+                self.findings.wrong.append(
                     f"{name} had received {step.records} records up to offset {step.position}, the final read has"
                     f" {index}"
                 )
@@ -116,7 +116,7 @@ class _Polls:
                 name = f"{partition}: {visible.run}"
                 before = positions.get((visible.run, partition), position)
                 if position < before:
-                    self.found.wrong.append(f"{name} went back from offset {before} to {position}")
+                    self.findings.wrong.append(f"{name} went back from offset {before} to {position}")
                 positions[visible.run, partition] = position
                 high = visible.high.get(partition)
                 if high is not None:
@@ -142,11 +142,11 @@ class _Polls:
         self.compared += 1
         name = f"{name}: {partition_name}: received offset {first} after all up to {before}"
         if first < before:
-            self.found.wrong.append(f"{name}, a second time")
+            self.findings.wrong.append(f"{name}, a second time")
         elif first > before and (final := self._final(PartitionName.parse(partition_name), UNCOMMITTED)):
             skipped = [offset for offset in range(before, first) if offset in final.keys]
             if skipped:
-                self.found.wrong.append(f"{name}, and skipped {len(skipped)} records")
+                self.findings.wrong.append(f"{name}, and skipped {len(skipped)} records")
 
     def check_arrivals(self, events: Sequence[Event]) -> None:
         """Check the arrivals at followers; a topic has one follower at most."""
@@ -157,10 +157,12 @@ class _Polls:
                 if key is not None and parts is not None:
                     arrived[PartitionName(arrivals.topic, parts[2])].append(key)
         rejected = (
-            {(one.topic, one.key) for one in self.records.attempts if one.outcome == "fail"} if arrived else set()
+            {(attempt.topic, attempt.key) for attempt in self.records.attempts if attempt.outcome == "fail"}
+            if arrived
+            else set()
         )
         for partition, keys in sorted(arrived.items()):
-            self.found.wrong += [
+            self.findings.wrong += [
                 f"{partition}: rejected record {key} was received" for key in keys if (partition.topic, key) in rejected
             ]
             if final := self._final(partition, UNCOMMITTED):
@@ -173,16 +175,16 @@ class _Polls:
         places = {key: place for place, key in enumerate(log)}
         absent = [key for key in arrived if key not in count]
         if absent:
-            self.found.wrong.append(
+            self.findings.wrong.append(
                 f"{partition}: {len(absent)} records were received that the final read does not have: {absent[0]}"
             )
         once = [key for key in arrived if key in places]
         for before, after in pairwise(once):
             self.compared += 1
             if places[after] <= places[before]:
-                self.found.wrong.append(f"{partition}: {after} was received after {before}, and is not behind it")
+                self.findings.wrong.append(f"{partition}: {after} was received after {before}, and is not behind it")
             elif skipped := places[after] - places[before] - 1:
-                self.found.wrong.append(f"{partition}: {skipped} records were skipped between {before} and {after}")
+                self.findings.wrong.append(f"{partition}: {skipped} records were skipped between {before} and {after}")
 
     def _check_limit(self, name: str, position: int, limit: int, kind: str, at_ns: int) -> None:
         """Check that a position is not above the offset that the leader returned later."""
@@ -195,7 +197,7 @@ class _Polls:
                 for fault in self.faults
             )
             reason = f"{name} had read up to {position} when the {kind} was {limit}"
-            self.found.add(
+            self.findings.add(
                 f"{reason}, in a fault that separates brokers" if separated else reason, certain=not separated
             )
 
@@ -204,12 +206,12 @@ class _Polls:
         name = partition.topic, isolation
         if name not in self._finals:
             reads, gaps = self.records.final(*name)
-            self.found.missing += gaps
+            self.findings.missing += gaps
             self._finals[name] = {} if gaps else reads
         read = self._finals[name].get(partition.number)
         if read is None:
             return None
         if read.low:
-            self.found.missing.append(f"{partition}: the final read ({isolation}) begins at offset {read.low}")
+            self.findings.missing.append(f"{partition}: the final read ({isolation}) begins at offset {read.low}")
             return None
         return read

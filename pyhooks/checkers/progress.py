@@ -136,31 +136,31 @@ def check_progress(events: Sequence[Event], *, settle_s: float = SETTLE_S, attem
     records = Records(events)
     cluster = ClusterView.of(events)
     failed_ns, returned = cluster_view.failed_observations(events), returns(log_lines(events))
-    found = Findings(missing=records.unrecorded())
+    findings = Findings(missing=records.unrecorded())
     changes: list[Change] = []
     settle_ns = round(settle_s * NS)
     attempts_by_partition = settling_times.attempts_of(records)
     if not attempts_by_partition:
-        found.missing.append("no attempt in the history")
+        findings.missing.append("no attempt in the history")
     for partition, attempts in sorted(attempts_by_partition.items()):
         topic, observed = partition.topic, cluster.of_partition(partition)
         strays = cluster.settings.strays(topic, cluster.faults, settle_ns)
-        found.wrong += [stray for stray in strays if stray not in found.wrong]
+        findings.wrong += [stray for stray in strays if stray not in findings.wrong]
         if topic not in cluster.settings.topics:
-            found.missing.append(f"{topic}: its required replicas and racks are unknown")
+            findings.missing.append(f"{topic}: its required replicas and racks are unknown")
             continue
         known = list(windows(partition, cluster, settle_ns))
         if not known:
-            found.missing.append(f"{partition}: no settled interval was observed")
+            findings.missing.append(f"{partition}: no settled interval was observed")
         if unseen := unobserved_attempts(observed, attempts):
             failed = sum(unseen[0].sent_ns <= at_ns <= unseen[-1].done_ns for at_ns in failed_ns)
-            found.missing.append(
+            findings.missing.append(
                 f"{partition}: not observed during {len(unseen)} attempts, the first is {unseen[0].key}"
                 f" ({failed} failed observations)"
             )
         unjudged = [attempt for attempt in attempts if not any(window.judges(attempt) for window in known)]
         if unjudged:
-            found.notes.append(
+            findings.notes.append(
                 f"{partition}: {len(unjudged)} of {len(attempts)} attempts are not judged: a change, a fault, or no"
                 " observation"
             )
@@ -170,24 +170,24 @@ def check_progress(events: Sequence[Event], *, settle_s: float = SETTLE_S, attem
             unjudged,
             refused_after_returns(topic, observed, attempts, returned, cluster.settings),
             settle_ns,
-            found,
+            findings,
         )
-        found.missing += _unproved_heals(partition, cluster, unjudged)
+        findings.missing += _unproved_heals(partition, cluster, unjudged)
         begun_ns = cluster.settings.unsettled_ns(topic)
         if begun_ns is not None and (after := [attempt for attempt in unjudged if attempt.sent_ns > begun_ns]):
-            found.missing.append(
+            findings.missing.append(
                 f"{partition}: no evidence that a change of settings settled, so {len(after)} attempts after it are not"
                 f" judged, the first is {after[0].key}"
             )
-        _check_windows(partition, cluster, known, attempts, records.run_times(topic), attempts_min, found)
+        _check_windows(partition, cluster, known, attempts, records.run_times(topic), attempts_min, findings)
         for span in settling_times.spans(partition, cluster, settle_ns):
             change = settling_times.change_of(span, attempts)
             changes += [change] if change is not None else []
             late = settling_times.late_attempts(span, unjudged, settle_ns)
-            _check_span(partition, span, change, late, settle_s, found)
+            _check_span(partition, span, change, late, settle_s, findings)
     topics = sorted({partition.topic for partition in attempts_by_partition})
-    found.notes.append(settling_times.summarize(changes, cluster.settings, topics, settle_s).text)
-    return found.verdict("progress")
+    findings.notes.append(settling_times.summarize(changes, cluster.settings, topics, settle_s).text)
+    return findings.verdict("progress")
 
 
 def _check_doubtful(
@@ -196,7 +196,7 @@ def _check_doubtful(
     unjudged: Sequence[Attempt],
     after_returns: Sequence[Attempt],
     settle_ns: int,
-    found: Findings,
+    findings: Findings,
 ) -> None:
     """Check attempts that contradict observations under a fault: these may be outdated, which is not certain."""
     without_faults = replace(cluster, faults=())
@@ -209,12 +209,12 @@ def _check_doubtful(
     explained = [attempt for attempt in after_returns if attempt in contradicting]
     if explained:
         lasted_s = (explained[-1].done_ns - explained[0].sent_ns) / NS
-        found.notes.append(
+        findings.notes.append(
             f"{partition}: {len(explained)} attempts were refused within {lasted_s:.1f} s while a broker that came back"
             " was out of the ISR, as the controller logged"
         )
     if doubtful := [attempt for attempt in contradicting if attempt not in explained]:
-        found.missing.append(
+        findings.missing.append(
             f"{partition}: {len(doubtful)} attempts contradict observations that a fault makes doubtful, the first is"
             f" {doubtful[0].key}"
         )
@@ -227,7 +227,7 @@ def _check_windows(
     attempts: Sequence[Attempt],
     run_times: Sequence[tuple[float, float]],
     attempts_min: int,
-    found: Findings,
+    findings: Findings,
 ) -> None:
     """Check the attempts in all settled intervals of a partition."""
     judged: defaultdict[bool, int] = defaultdict(int)
@@ -240,17 +240,19 @@ def _check_windows(
         began = sum(window.from_ns <= attempt.sent_ns < window.to_ns for attempt in attempts)
         if long and not continues and began < attempts_min:
             lasted_s = (window.to_ns - window.from_ns) / NS
-            found.missing.append(f"{_state(partition, window)}: {began} attempts in {lasted_s:.1f} s")
+            findings.missing.append(f"{_state(partition, window)}: {began} attempts in {lasted_s:.1f} s")
         if window.enough:
-            count = _check_sufficient(partition, window, attempts, _catch_up_times(window.observation, cluster), found)
+            count = _check_sufficient(
+                partition, window, attempts, _catch_up_times(window.observation, cluster), findings
+            )
         else:
-            count = _check_insufficient(partition, window, attempts, found)
+            count = _check_insufficient(partition, window, attempts, findings)
         tried = window if count and not window.enough else tried if continues else None
         if count or long:
             judged[window.enough] += count
     if known and not judged:
-        found.missing.append(f"{partition}: no attempt could be judged")
-    found.missing += [
+        findings.missing.append(f"{partition}: no attempt could be judged")
+    findings.missing += [
         f"{partition}: no attempt could be judged while its ISR was {'enough' if enough else 'too few'}"
         for enough, count in sorted(judged.items())
         if not count
@@ -270,7 +272,11 @@ def _continues(before: SettledWindow, window: SettledWindow, partition: Partitio
     """
     if before.enough or window.enough:
         return False
-    observed = [one for one in cluster.of_partition(partition) if before.from_ns <= one.at_ns <= window.to_ns]
+    observed = [
+        observation
+        for observation in cluster.of_partition(partition)
+        if before.from_ns <= observation.at_ns <= window.to_ns
+    ]
     if {observation.state for observation in observed} != {window.observation.state}:
         return False
     if any(later.at_ns - earlier.at_ns > BLIND_S * NS for earlier, later in pairwise(observed)):
@@ -305,7 +311,7 @@ def _unproved_heals(partition: PartitionName, cluster: ClusterView, unjudged: Se
     for fault in cluster.faults:
         if fault.heal_ns is None or (fault.healed_ns is not None and not fault.doubted):
             continue
-        outdated = [one for one in cluster.of_partition(partition) if fault.may_outdate(one)]
+        outdated = [observation for observation in cluster.of_partition(partition) if fault.may_outdate(observation)]
         to_ns = fault.healed_ns if fault.healed_ns is not None else outdated[-1].at_ns if outdated else 0
         if after := [attempt for attempt in unjudged if fault.heal_ns < attempt.sent_ns <= to_ns]:
             yield (
@@ -320,21 +326,21 @@ def _check_span(
     change: Change | None,
     late: Sequence[tuple[Attempt, Excuse]],
     settle_s: float,
-    found: Findings,
+    findings: Findings,
 ) -> None:
     """Check a change, and the outcomes expected from then on."""
     now = "enough" if span.enough else "too few"
     for attempt, excuse in late:
         since_s = (attempt.sent_ns - span.from_ns) / NS
         reason = f"{partition}: {now} for {since_s:.1f} s, in changing states, and record {attempt.key} was"
-        found.add(f"{reason} {_result(attempt)}", certain=not excuse)
+        findings.add(f"{reason} {_result(attempt)}", certain=not excuse)
     if change is None or not change.old:
         return
     reason = f"{partition}: outcomes followed the previous state for {change.lag_s:.1f} s after it was {now}"
     if change.certain and change.certain[-1].sent_ns - span.from_ns >= settle_s * NS:
-        found.wrong.append(f"{reason}: the change did not take effect within {settle_s:g} s")
+        findings.wrong.append(f"{reason}: the change did not take effect within {settle_s:g} s")
     elif not change.followed:
-        found.missing.append(f"{reason}, and no outcome was seen to follow the change")
+        findings.missing.append(f"{reason}, and no outcome was seen to follow the change")
 
 
 def _result(attempt: Attempt) -> str:
@@ -346,14 +352,14 @@ def _state(partition: PartitionName, window: SettledWindow) -> str:
 
 
 def _check_insufficient(
-    partition: PartitionName, window: SettledWindow, attempts: Sequence[Attempt], found: Findings
+    partition: PartitionName, window: SettledWindow, attempts: Sequence[Attempt], findings: Findings
 ) -> int:
     """Check that nothing is acknowledged in a window with an insufficient ISR; return the number of judged attempts."""
     for attempt in attempts:
         excuse = window.excuse(attempt)
         if attempt.outcome == "ok" and window.from_ns <= attempt.done_ns <= window.to_ns and excuse != "next":
             reason = f"{_state(partition, window)}: too few, and record {attempt.key} was acknowledged"
-            found.add(reason, certain=attempt.sent_ns >= window.from_ns and not excuse)
+            findings.add(reason, certain=attempt.sent_ns >= window.from_ns and not excuse)
     return sum(window.judges(attempt) and attempt.sent_ns < window.to_ns for attempt in attempts)
 
 
@@ -362,7 +368,7 @@ def _check_sufficient(
     window: SettledWindow,
     attempts: Sequence[Attempt],
     catch_up_times: Sequence[tuple[int, int]],
-    found: Findings,
+    findings: Findings,
 ) -> int:
     """Check that attempts are acknowledged in a window with a sufficient ISR; return the number of judged attempts."""
     state, patience_ns = _state(partition, window), PATIENCE_S * NS
@@ -375,8 +381,8 @@ def _check_sufficient(
     for attempt in inside:
         if attempt.exception in TOO_FEW:
             reason = f"{state}: enough, and record {attempt.key} was {_result(attempt)}"
-            found.add(reason, certain=not window.excuse(attempt))
-    failed = [one for one in inside if one.outcome != "ok" and one.exception not in TOO_FEW] + stuck
+            findings.add(reason, certain=not window.excuse(attempt))
+    failed = [attempt for attempt in inside if attempt.outcome != "ok" and attempt.exception not in TOO_FEW] + stuck
     waiting = [
         attempt
         for attempt in failed
@@ -391,16 +397,18 @@ def _check_sufficient(
     ]
     failed = [attempt for attempt in failed if attempt not in older]
     if waiting:
-        found.notes.append(f"{state}: {len(waiting)} attempts waited for a returning replica")
+        findings.notes.append(f"{state}: {len(waiting)} attempts waited for a returning replica")
     if older:
-        found.notes.append(f"{state}: {len(older)} attempts timed out with a batch begun before")
+        findings.notes.append(f"{state}: {len(older)} attempts timed out with a batch begun before")
     certain_ns = window.ahead.from_ns
-    if not acked and any(one.done_ns <= certain_ns or certain_ns - one.sent_ns > patience_ns for one in failed):
-        found.wrong.append(f"{state}: enough, and none of {len(inside) + len(stuck)} attempts was acknowledged")
+    if not acked and any(
+        attempt.done_ns <= certain_ns or certain_ns - attempt.sent_ns > patience_ns for attempt in failed
+    ):
+        findings.wrong.append(f"{state}: enough, and none of {len(inside) + len(stuck)} attempts was acknowledged")
     # Later attempts may have followed the state observed next.
     elif unclear := [attempt for attempt in failed if not acked or attempt.done_ns <= window.ahead.moved_ns]:
         exception = unclear[0].exception or "no result in time"
-        found.missing.append(
+        findings.missing.append(
             f"{state}: enough, and {len(unclear)} attempts were not acknowledged, the first: {exception}"
         )
     return len(inside) + len(stuck) - len(waiting)

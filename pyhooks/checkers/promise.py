@@ -101,29 +101,29 @@ def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ver
     (DUPLICATE_SEQUENCE_NUMBER).
     """
     records = Records(events)
-    found = Findings(missing=records.unrecorded())
+    findings = Findings(missing=records.unrecorded())
     disks = disks_of(events)
     if disks is None:
-        found.missing.append("no disk was read")
-        return found.verdict("promise")
-    found.missing += disks.missing
+        findings.missing.append("no disk was read")
+        return findings.verdict("promise")
+    findings.missing += disks.missing
     acked = [
         attempt
         for attempt in records.attempts
         if attempt.outcome == "ok" and records.acks_all(attempt) and attempt.done_ns < disks.at_ns
     ]
     if not acked:
-        found.missing.append("no acknowledged record before the disks were read")
+        findings.missing.append("no acknowledged record before the disks were read")
     cluster, settle_ns = ClusterView.of(events), round(settle_s * NS)
     judge = _PromiseJudge(disks, cluster, settle_ns)
     for topic in sorted({attempt.topic for attempt in acked}):
-        found.wrong += cluster.settings.strays(topic, cluster.faults, settle_ns)
+        findings.wrong += cluster.settings.strays(topic, cluster.faults, settle_ns)
     for attempt in acked:
         problem, certain = judge.problem(attempt)
         if problem:
-            found.add(problem, certain=certain)
-    found.notes.append(f"settings that changed up to {settle_s:g} s before a record was sent may have applied to it")
-    return found.verdict("promise", unique=True)
+            findings.add(problem, certain=certain)
+    findings.notes.append(f"settings that changed up to {settle_s:g} s before a record was sent may have applied to it")
+    return findings.verdict("promise", unique=True)
 
 
 def _at_ns(observation: RecordedPartition) -> int:
@@ -145,12 +145,12 @@ class _PromiseJudge:
     @cached_property
     def _placements(self) -> Mapping[PartitionName, Sequence[RecordedPartition]]:
         """First observation of each placement of a partition, in order of time."""
-        found = {}
+        placements = {}
         for partition, observed in self.cluster.observations.items():
             placed = [observation for observation in observed if observation.replicas]
-            changed = [two for one, two in pairwise(placed) if set(one.replicas) != set(two.replicas)]
-            found[partition] = placed[:1] + changed
-        return found
+            changed = [later for earlier, later in pairwise(placed) if set(earlier.replicas) != set(later.replicas)]
+            placements[partition] = placed[:1] + changed
+        return placements
 
     def problem(self, attempt: Attempt) -> tuple[str, bool]:
         """Return the problem with a record, empty if there is none, and whether it is certain."""
@@ -202,24 +202,24 @@ class _PromiseJudge:
     @cached_property
     def _offsets(self) -> Mapping[tuple[str, str | None], frozenset[tuple[int, int]]]:
         """Partitions and offsets of each key on the disks, by topic and key; needed only if an offset is unknown."""
-        found: defaultdict[tuple[str, str | None], set[tuple[int, int]]] = defaultdict(set)
+        places: defaultdict[tuple[str, str | None], set[tuple[int, int]]] = defaultdict(set)
         for (_, (topic, partition)), log in self.disks.logs.items():
             for offset, key in log.keys.items():
-                found[topic, key].add((partition, offset))
-        return {key: frozenset(offsets) for key, offsets in found.items()}
+                places[topic, key].add((partition, offset))
+        return {key: frozenset(offsets) for key, offsets in places.items()}
 
     def _located(self, attempt: Attempt) -> Attempt:
         """Return the attempt; if it has no offset, with the offset of its key on the disks if there is exactly one."""
         if attempt.offset is not None and attempt.offset >= 0:
             return attempt
-        found = [
+        places = [
             (partition, offset)
             for partition, offset in self._offsets.get((attempt.topic, attempt.key), ())
             if attempt.partition in (None, partition)
         ]
-        if len(found) != 1:
+        if len(places) != 1:
             return attempt
-        partition, offset = found[0]
+        partition, offset = places[0]
         return replace(attempt, partition=partition, offset=offset)
 
     def _racks(self, broker: int, partition: PartitionName, attempt: Attempt) -> frozenset[str]:
@@ -232,9 +232,9 @@ class _PromiseJudge:
         after = bisect_left(observed, attempt.done_ns + LAG_NS, key=lambda observation: observation.since_ns)
         near = observed[first : after + 1]
         in_sync = [observation for observation in near if broker in observation.isr]
-        found = {observation.racks[broker] for observation in in_sync or near if broker in observation.racks}
+        racks = {observation.racks[broker] for observation in in_sync or near if broker in observation.racks}
         others = {**observed[-1].racks, **self.disks.racks}
-        return frozenset(found or ({others[broker]} if broker in others else ()))
+        return frozenset(racks or ({others[broker]} if broker in others else ()))
 
     def _placed(self, partition: PartitionName, attempt: Attempt) -> tuple[list[RecordedPartition], int]:
         """Return one observation per placement since the send, and how many placements are from before the outcome."""

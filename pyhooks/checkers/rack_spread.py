@@ -48,7 +48,7 @@ class Outage:
 
 def outages(faults: Sequence[RecordedFault]) -> list[Outage]:
     """Return the outages of faults that separate brokers from all others, as far as proved."""
-    found = []
+    separations = []
     for fault in faults:
         if fault.proved_ns is None or not isolates(fault.op, fault.peers):
             continue
@@ -61,8 +61,8 @@ def outages(faults: Sequence[RecordedFault]) -> list[Outage]:
             continue
         else:
             end_ns = math.inf
-        found.append(Outage(fault, fault.proved_ns + CLOCK_NS, end_ns - CLOCK_NS, fault.held_ns is not None))
-    return found
+        separations.append(Outage(fault, fault.proved_ns + CLOCK_NS, end_ns - CLOCK_NS, fault.held_ns is not None))
+    return separations
 
 
 def check_spread(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
@@ -84,11 +84,11 @@ def check_spread(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verd
       have lasted.
     """
     records, cluster = Records(events), ClusterView.of(events)
-    found = Findings(missing=records.unrecorded())
+    findings = Findings(missing=records.unrecorded())
     all_outages = outages(cluster.faults)
     if not all_outages:
-        found.missing.append("no fault was proved that isolates brokers")
-        return found.verdict("spread")
+        findings.missing.append("no fault was proved that isolates brokers")
+        return findings.verdict("spread")
     judge = SpreadJudge(cluster, round(settle_s * NS))
     acked = others = short = 0
     for attempt in records.attempts:
@@ -100,14 +100,14 @@ def check_spread(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verd
         problem, certain, too_few = judge.problem(attempt, during)
         short += too_few
         if problem and attempt.outcome == "ok":
-            found.add(problem, certain=certain)
+            findings.add(problem, certain=certain)
     if not acked + others:
-        found.missing.append(f"no attempt began and ended in {len(all_outages)} outages")
-    found.notes.append(
+        findings.missing.append(f"no attempt began and ended in {len(all_outages)} outages")
+    findings.notes.append(
         f"{acked} acknowledgements and {others} other ends of attempts in {len(all_outages)} outages are judged,"
         f" {short} of them where too few racks were left"
     )
-    return found.verdict("spread", unique=True)
+    return findings.verdict("spread", unique=True)
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class SpreadJudge:
         after = bisect_left(observed, attempt.done_ns + LAG_NS, key=lambda observation: observation.since_ns)
         near = observed[max(0, first) : after + 1]
         complete = first >= 0 and after < len(observed)
-        return near, complete and all(two.at_ns - one.at_ns <= BLIND_S * NS for one, two in pairwise(near))
+        return near, complete and all(later.at_ns - earlier.at_ns <= BLIND_S * NS for earlier, later in pairwise(near))
 
 
 def max_racks(replicas: set[int], near: Sequence[RecordedPartition], faults: Sequence[RecordedFault]) -> int:

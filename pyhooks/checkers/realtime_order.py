@@ -64,10 +64,10 @@ def check_realtime_order(events: Sequence[Event]) -> Verdict:
     * only pairs within the error of the clocks that violate the order.
     """
     records = Records(events)
-    found = Findings(missing=records.unrecorded())
+    findings = Findings(missing=records.unrecorded())
     acked, sent, unsent = _placed(records, _hosts(events))
     if unsent:
-        found.missing.append(f"{unsent} acknowledged records have no recorded send time")
+        findings.missing.append(f"{unsent} acknowledged records have no recorded send time")
     errors_ns = _errors_ns(events)
     pairs = 0
     for partition in sorted(acked):
@@ -83,19 +83,19 @@ def check_realtime_order(events: Sequence[Event]) -> Verdict:
                 _, inversions = _inversions(earlier, later, -margin_ns)
                 possible += inversions
         if certain:
-            found.wrong.append(_describe(partition, certain))
+            findings.wrong.append(_describe(partition, certain))
         elif possible:
             bound_ms = max(errors_ns.values()) * 2 / MS
-            found.missing.append(f"{_describe(partition, possible)}; clocks are compared to within {bound_ms:g} ms")
+            findings.missing.append(f"{_describe(partition, possible)}; clocks are compared to within {bound_ms:g} ms")
     if not pairs:
-        found.missing.append("no record was sent after another one of its partition was acknowledged")
-    found.notes.append(f"{pairs} records were sent after another one of their partition was acknowledged")
-    return found.verdict("realtime_order")
+        findings.missing.append("no record was sent after another one of its partition was acknowledged")
+    findings.notes.append(f"{pairs} records were sent after another one of their partition was acknowledged")
+    return findings.verdict("realtime_order")
 
 
 def _describe(partition: PartitionName, inversions: Sequence[Inversion]) -> str:
     """Describe the inversions of a partition by their number and the first one."""
-    first = min(inversions, key=lambda one: one.sent.at_ns)
+    first = min(inversions, key=lambda inversion: inversion.sent.at_ns)
     others = f", and {len(inversions) - 1} more" if len(inversions) > 1 else ""
     after_ms = (first.sent.at_ns - first.acked.at_ns) / MS
     return (
@@ -117,7 +117,7 @@ def _inversions(
     Returns:
         The number of sent records that another one precedes, and the inversions, one for each of them at most.
     """
-    found: list[Inversion] = []
+    inversions: list[Inversion] = []
     highest: PlacedRecord | None = None
     index = ordered = 0
     for record in sent:
@@ -129,8 +129,8 @@ def _inversions(
             continue
         ordered += 1
         if highest.offset >= record.offset:
-            found.append(Inversion(highest, record))
-    return ordered, found
+            inversions.append(Inversion(highest, record))
+    return ordered, inversions
 
 
 def _placed(
@@ -175,11 +175,11 @@ def _lowest_read(records: Records) -> dict[tuple[str, str], dict[PartitionName, 
     Disks are not used: the log of a broker that has not yet returned to the ISR may have records that are in no order
     with the committed ones.
     """
-    found: defaultdict[tuple[str, str], dict[PartitionName, int]] = defaultdict(dict)
+    lowest: defaultdict[tuple[str, str], dict[PartitionName, int]] = defaultdict(dict)
     for partition, offset, key in _read_records(records):
-        places = found[partition.topic, key]
+        places = lowest[partition.topic, key]
         places[partition] = min(offset, places.get(partition, offset))
-    return found
+    return lowest
 
 
 def _read_records(records: Records) -> Iterator[tuple[PartitionName, int, str]]:
@@ -196,7 +196,7 @@ def _hosts(events: Sequence[Event]) -> dict[str, str]:
 
 def _errors_ns(events: Sequence[Event]) -> dict[str, int]:
     """Return the largest error of each host's clock, in nanoseconds."""
-    found: dict[str, int] = {}
+    errors_ns: dict[str, int] = {}
     for _, clock in ClockDetails.each(events):
-        found[clock.host] = max(clock.error_ns, found.get(clock.host, 0))
-    return found
+        errors_ns[clock.host] = max(clock.error_ns, errors_ns.get(clock.host, 0))
+    return errors_ns

@@ -183,13 +183,13 @@ class Records:
     @cached_property
     def runs(self) -> Mapping[tuple[str, str], RecordedRun]:
         """Producer runs by run id and topic."""
-        found: defaultdict[tuple[str, str], RecordedRun] = defaultdict(RecordedRun)
+        runs: defaultdict[tuple[str, str], RecordedRun] = defaultdict(RecordedRun)
         killed = {kill.run for _, kill in KilledDetails.each(self._events)}
         for event in self._events:
             step = IntendDetails.of(event) or EndDetails.of(event)
             if step is None or step.run is None:
                 continue
-            run = found[step.run, step.topic]
+            run = runs[step.run, step.topic]
             run.begun_ns = event.mono_ns if run.begun_ns is None else run.begun_ns
             if isinstance(step, IntendDetails):
                 run.intended |= {number: max(value, run.intended.get(number, 0)) for number, value in step.to.items()}
@@ -199,22 +199,22 @@ class Records:
                 run.ended, run.ended_ns = dict(step.to), event.mono_ns
         for attempt in self.attempts:
             if attempt.run is not None:
-                found.setdefault((attempt.run, attempt.topic), RecordedRun())
-        for (name, _), run in found.items():
+                runs.setdefault((attempt.run, attempt.topic), RecordedRun())
+        for (name, _), run in runs.items():
             run.killed = name in killed
-        return dict(found)
+        return dict(runs)
 
     def run_times(self, topic: str) -> Sequence[tuple[float, float]]:
         """Return the start and end of each producer run on a topic, in nanoseconds; a killed run has no end.
 
         If no run is recorded, one is assumed to have run all the time.
         """
-        found = [
+        times = [
             (run.begun_ns, math.inf if run.ended_ns is None else run.ended_ns)
             for (_, run_topic), run in self.runs.items()
             if run_topic == topic and run.begun_ns is not None
         ]
-        return found or ((-math.inf, math.inf),)
+        return times or ((-math.inf, math.inf),)
 
     def acks_all(self, attempt: Attempt) -> bool:
         """Return whether an acknowledgement means that all in-sync replicas have the record (acks=all)."""
@@ -224,21 +224,21 @@ class Records:
     @cached_property
     def reads(self) -> tuple[Read, ...]:
         """All reads, in the order of their first events."""
-        found: dict[tuple[str, PartitionName, str], Read] = {}
+        reads: dict[tuple[str, PartitionName, str], Read] = {}
         chunks: defaultdict[tuple[str, PartitionName, str], list[tuple[Event, ChunkDetails]]] = defaultdict(list)
         for event, part in ReadDetails.each(self._events):
             key = (part.read_id, PartitionName(part.topic, part.partition), part.isolation)
             begun_ns = event.mono_ns if part.begun_ns is None else part.begun_ns
-            read = found.setdefault(key, Read(*key[:2], part.partitions, part.isolation, begun_ns=begun_ns))
+            read = reads.setdefault(key, Read(*key[:2], part.partitions, part.isolation, begun_ns=begun_ns))
             read.begun_ns = min(read.begun_ns, begun_ns)
             read.ended_ns = max(read.ended_ns, event.mono_ns)
             if chunk := ReadChunkDetails.of(event):
                 chunks[key].append((event, chunk))
             else:
                 read.gaps.append(part.error or "nothing was read")
-        for key, read in found.items():
+        for key, read in reads.items():
             fill_read(read, chunks[key])
-        return tuple(found.values())
+        return tuple(reads.values())
 
     def final(self, topic: str, isolation: str) -> tuple[dict[int, Read], list[str]]:
         """Return the last pass over the partitions of a topic, and descriptions of its gaps.
@@ -267,13 +267,13 @@ class Records:
         # Faults of the next cluster do not affect this one.
         switch_ns = min((event.mono_ns for event, _ in ArmDetails.each(later)), default=math.inf)
         steps = [(event, fault) for event, fault in FaultDetails.each(later) if event.mono_ns < switch_ns]
-        found = [f"{event.op} {event.rack}: {fault.step!r}" for event, fault in steps[-1:]]
+        steps_after = [f"{event.op} {event.rack}: {fault.step!r}" for event, fault in steps[-1:]]
         runs = {name for name, run_topic in self.runs if run_topic == topic}
         for event in later:
             end = KilledDetails.of(event) or EndDetails.of(event)
             if end is not None and end.run in runs and (isinstance(end, KilledDetails) or end.topic == topic):
-                found.append(f"the end of run {end.run}")
-        return list(dict.fromkeys(found))
+                steps_after.append(f"the end of run {end.run}")
+        return list(dict.fromkeys(steps_after))
 
     def _unexplained_torn_lines(self) -> int:
         """Return the number of truncated lines that no killed run explains.

@@ -37,14 +37,14 @@ class Recovery:
         return self.heal_ns < at_ns < self.next_ns
 
 
-def recoveries(faults: Sequence[RecordedFault], found: Findings) -> Iterator[Recovery]:
+def recoveries(faults: Sequence[RecordedFault], findings: Findings) -> Iterator[Recovery]:
     """Yield the time after each heal; faults that were never healed are reported as missing."""
     if not any(fault.heal_ns is not None for fault in faults):
-        found.missing.append("no heal in the history")
+        findings.missing.append("no heal in the history")
     heals: set[int] = set()
     for fault in faults:
         if fault.heal_ns is None:
-            found.missing.append(f"{fault.name}: never healed")
+            findings.missing.append(f"{fault.name}: never healed")
             continue
         heal_ns = last_heal(fault.heal_ns, faults)
         if heal_ns is not None and heal_ns not in heals:
@@ -71,15 +71,15 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
     ``isr_s`` and ``ack_s`` are the bounds until all replicas are in sync, and until a record sent after the heal is
     acknowledged, in seconds from the start of the heal.
     """
-    cluster, records, found = ClusterView.of(events), Records(events), Findings()
+    cluster, records, findings = ClusterView.of(events), Records(events), Findings()
     attempts_by_partition = attempts_of(records)
     if not cluster.observations:
-        found.missing.append("no partition was observed")
+        findings.missing.append("no partition was observed")
     if not attempts_by_partition:
-        found.missing.append("no attempt in the history")
-    for recovery in recoveries(cluster.faults, found):
+        findings.missing.append("no attempt in the history")
+    for recovery in recoveries(cluster.faults, findings):
         for partition, observed in sorted(cluster.observations.items()):
-            _check_isr(f"{recovery.name}: {partition}", recovery, observed, isr_s, found)
+            _check_isr(f"{recovery.name}: {partition}", recovery, observed, isr_s, findings)
         for partition, attempts in sorted(attempts_by_partition.items()):
             if not any(
                 to_ns > recovery.heal_ns and recovery.next_ns > from_ns
@@ -94,18 +94,21 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
             if can is not False:
                 # If it is unknown whether the partition can acknowledge at all, a missing acknowledgement is unknown.
                 name = f"{recovery.name}: an acknowledgement by {partition}"
-                _check_acknowledgements(name, recovery, attempts, ack_s, found, certain=bool(can))
-    return found.verdict("recovery")
+                _check_acknowledgements(name, recovery, attempts, ack_s, findings, certain=bool(can))
+    return findings.verdict("recovery")
 
 
 def _observed_around(observed: Sequence[RecordedPartition], recovery: Recovery) -> list[RecordedPartition]:
     """Return the last observation before a recovery, if any, and those in it."""
     before = cluster_view.observation_at(observed, recovery.heal_ns)
-    return [*([before] if before else []), *(one for one in observed if recovery.has(one.at_ns))]
+    return [
+        *([before] if before else []),
+        *(observation for observation in observed if recovery.has(observation.at_ns)),
+    ]
 
 
 def _check_isr(
-    name: str, recovery: Recovery, observed: Sequence[RecordedPartition], isr_s: float, found: Findings
+    name: str, recovery: Recovery, observed: Sequence[RecordedPartition], isr_s: float, findings: Findings
 ) -> None:
     """Check that all replicas of a partition are in sync within the bound."""
     after = [observation for observation in observed if recovery.has(observation.at_ns)]
@@ -118,30 +121,36 @@ def _check_isr(
         and observation.since_ns - LAG_NS > recovery.heal_ns
         for observation in after
     ]
-    incomplete_ns = [one.since_ns - LAG_NS for one, in_sync in zip(after, complete, strict=True) if not in_sync]
+    incomplete_ns = [
+        observation.since_ns - LAG_NS for observation, in_sync in zip(after, complete, strict=True) if not in_sync
+    ]
     # A replica that was moved away and back may be late because of the move.
     stayed = bool(placed) and all(set(observation.replicas) == placed for observation in after)
     name = f"{name} with all replicas in sync"
-    _check_bound(name, recovery.heal_ns, isr_s, incomplete_ns, _steady(after, complete), found, certain=stayed)
+    _check_bound(name, recovery.heal_ns, isr_s, incomplete_ns, _steady(after, complete), findings, certain=stayed)
 
 
 def _check_acknowledgements(
-    name: str, recovery: Recovery, attempts: Sequence[Attempt], ack_s: float, found: Findings, *, certain: bool
+    name: str, recovery: Recovery, attempts: Sequence[Attempt], ack_s: float, findings: Findings, *, certain: bool
 ) -> None:
     """Check that a record of a partition is acknowledged within the bound."""
     sent = [attempt for attempt in attempts if recovery.has(attempt.sent_ns)]
     acked_ns = [attempt.done_ns for attempt in sent if attempt.outcome == "ok"]
-    failed_ns = [one.done_ns for one in sent if one.outcome != "ok" and one.done_ns < recovery.next_ns]
-    _check_bound(name, recovery.heal_ns, ack_s, failed_ns, acked_ns, found, certain=certain)
+    failed_ns = [attempt.done_ns for attempt in sent if attempt.outcome != "ok" and attempt.done_ns < recovery.next_ns]
+    _check_bound(name, recovery.heal_ns, ack_s, failed_ns, acked_ns, findings, certain=certain)
 
 
 def last_heal(heal_ns: int, faults: Sequence[RecordedFault]) -> int | None:
     """Return when the last of overlapping faults was healed, starting from a heal; None if one of them never was."""
     while True:
-        active = [one for one in faults if one.inject_ns <= heal_ns and (one.heal_ns is None or one.heal_ns > heal_ns)]
+        active = [
+            fault
+            for fault in faults
+            if fault.inject_ns <= heal_ns and (fault.heal_ns is None or fault.heal_ns > heal_ns)
+        ]
         if not active:
             return heal_ns
-        ends = [one.heal_ns for one in active if one.heal_ns is not None]
+        ends = [fault.heal_ns for fault in active if fault.heal_ns is not None]
         if len(ends) < len(active):
             return None
         heal_ns = max(ends)
@@ -155,20 +164,20 @@ def _can_acknowledge(observed: Sequence[RecordedPartition], required: Collection
     restored = [
         replace(observation, leader=placed[0], isr=tuple(sorted(placed))) for placed, observation in placements.items()
     ]
-    found = {requirement.met_by(observation) for requirement in required for observation in restored}
-    return found.pop() if len(found) == 1 else None
+    results = {requirement.met_by(observation) for requirement in required for observation in restored}
+    return results.pop() if len(results) == 1 else None
 
 
 def _steady(observed: Sequence[RecordedPartition], complete: Sequence[bool]) -> list[int]:
     """Return the times of observations with all replicas in sync that later observations confirm."""
-    found = []
+    confirmed_ns = []
     for index, observation in enumerate(observed):
         until_ns = observation.at_ns + STEADY_S * NS
         last = max(number for number in range(index, len(observed)) if observed[number].at_ns <= until_ns)
         confirming = complete[index : max(index + 2, last + 1)]
         if len(confirming) > 1 and all(confirming):
-            found.append(observation.at_ns)
-    return found
+            confirmed_ns.append(observation.at_ns)
+    return confirmed_ns
 
 
 def _check_bound(
@@ -177,7 +186,7 @@ def _check_bound(
     bound_s: float,
     incomplete_ns: Sequence[int],
     recovered_ns: Sequence[int],
-    found: Findings,
+    findings: Findings,
     *,
     certain: bool,
 ) -> None:
@@ -191,11 +200,11 @@ def _check_bound(
         last_incomplete_ns = max((at for at in incomplete_ns if at < first_ns), default=heal_ns)
         if first_ns - heal_ns > bound_s * NS:
             reason = f"{name}: seen {(first_ns - heal_ns) / NS:.1f} s after the heal, the bound is {bound_s:g} s"
-            found.add(reason, certain=certain and last_incomplete_ns - heal_ns > bound_s * NS)
+            findings.add(reason, certain=certain and last_incomplete_ns - heal_ns > bound_s * NS)
         return
     watched_s = max(0, max(incomplete_ns, default=heal_ns) - heal_ns) / NS
     if watched_s > bound_s:
         reason = f"{name}: not within {watched_s:.1f} s after the heal, the bound is {bound_s:g} s"
-        found.add(reason, certain=certain)
+        findings.add(reason, certain=certain)
     else:
-        found.missing.append(f"{name}: not seen, and not observed later than {watched_s:.1f} s after the heal")
+        findings.missing.append(f"{name}: not seen, and not observed later than {watched_s:.1f} s after the heal")

@@ -34,7 +34,7 @@ def check_refusals(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ve
     """
     records, cluster = Records(events), ClusterView.of(events)
     clients = clients_of(events)
-    found = Findings()
+    findings = Findings()
     counts: Counter[str] = Counter()
     judged: set[str | None] = set()
     for partition, attempts in sorted(attempts_of(records).items()):
@@ -49,13 +49,13 @@ def check_refusals(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ve
                     counts[attempt.exception] += 1
                     judged.add(client)
                     if problem := _problem(attempt, client, few_replicas=True in few_replicas):
-                        found.add(f"{partition}: {problem}", certain=client is not None)
+                        findings.add(f"{partition}: {problem}", certain=client is not None)
     riding = {name for _, ride in RideDetails.each(events) for name in ride.clients}
-    found.missing += [f"{client}: no refusal could be judged" for client in sorted(riding - judged)]
+    findings.missing += [f"{client}: no refusal could be judged" for client in sorted(riding - judged)]
     if not counts:
-        found.missing.append("no refusal due to too few replicas or racks could be judged")
-    found.notes += [f"{count} refusals with {name.rpartition('.')[2]}" for name, count in sorted(counts.items())]
-    return found.verdict("refusals")
+        findings.missing.append("no refusal due to too few replicas or racks could be judged")
+    findings.notes += [f"{count} refusals with {name.rpartition('.')[2]}" for name, count in sorted(counts.items())]
+    return findings.verdict("refusals")
 
 
 def _problem(attempt: Attempt, client: str | None, *, few_replicas: bool) -> str:

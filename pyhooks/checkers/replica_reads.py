@@ -35,11 +35,13 @@ Replica = tuple[PartitionName, int]
 
 def replica_rounds(events: Sequence[Event]) -> dict[Replica, list[ReplicaRound]]:
     """Return the rounds in which each replica responded, by partition and broker, in order of time."""
-    found: defaultdict[Replica, list[ReplicaRound]] = defaultdict(list)
+    rounds_by_replica: defaultdict[Replica, list[ReplicaRound]] = defaultdict(list)
     for event, read in ReplicaReadDetails.each(events):
         for name, offset in read.next.items():
-            found[PartitionName.parse(name), read.broker].append(ReplicaRound(event.mono_ns, read.asked_ns, offset))
-    return {replica: sorted(rounds, key=lambda one: one.at_ns) for replica, rounds in found.items()}
+            rounds_by_replica[PartitionName.parse(name), read.broker].append(
+                ReplicaRound(event.mono_ns, read.asked_ns, offset)
+            )
+    return {replica: sorted(rounds, key=lambda round_: round_.at_ns) for replica, rounds in rounds_by_replica.items()}
 
 
 def check_replica_reads(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
@@ -59,9 +61,9 @@ def check_replica_reads(events: Sequence[Event], *, settle_s: float = SETTLE_S) 
     """
     records, cluster = Records(events), ClusterView.of(events)
     rounds, leaders = replica_rounds(events), reader_rounds(events)
-    found = Findings()
+    findings = Findings()
     for replica, own in sorted(rounds.items()):
-        _check_high_watermark(replica, own, leaders.get(replica[0], ()), found)
+        _check_high_watermark(replica, own, leaders.get(replica[0], ()), findings)
     acked: defaultdict[PartitionName, list[Attempt]] = defaultdict(list)
     for attempt in records.attempts:
         if (partition := attempt.partition_name) is not None and attempt.outcome == "ok" and attempt.offset is not None:
@@ -71,37 +73,37 @@ def check_replica_reads(events: Sequence[Event], *, settle_s: float = SETTLE_S) 
     for partition, attempts in sorted(acked.items()):
         for window in windows(partition, cluster, round(settle_s * NS)):
             # With acks=all an acknowledgement is proof that the record is committed, which other checkers judge.
-            judged = [one for one in attempts if window.enough or not records.acks_all(one)]
-            _check_window(partition, window, judged, rounds, (hidden, shown), found)
-    found.missing += [
+            judged = [attempt for attempt in attempts if window.enough or not records.acks_all(attempt)]
+            _check_window(partition, window, judged, rounds, (hidden, shown), findings)
+    findings.missing += [
         f"{partition}: broker {broker} showed no record while enough were in sync"
         for partition, broker in sorted(hidden - shown)
     ]
     if not hidden:
-        found.missing.append("no replica was read while too few were in sync")
-    found.notes.append(f"{len(hidden)} replicas hid records while too few were in sync, {len(shown)} showed others")
-    return found.verdict("replicas")
+        findings.missing.append("no replica was read while too few were in sync")
+    findings.notes.append(f"{len(hidden)} replicas hid records while too few were in sync, {len(shown)} showed others")
+    return findings.verdict("replicas")
 
 
 def _check_high_watermark(
-    replica: Replica, rounds: Sequence[ReplicaRound], leader: Sequence[ReaderRound], found: Findings
+    replica: Replica, rounds: Sequence[ReplicaRound], leader: Sequence[ReaderRound], findings: Findings
 ) -> None:
     """Check that a replica showed nothing beyond what the leader later reported as committed."""
     partition, broker = replica
-    answers = sorted((one.asked_ns, one.high) for one in leader if one.high is not None)
+    answers = sorted((round_.asked_ns, round_.high) for round_ in leader if round_.high is not None)
     late = 0
     for own in rounds:
         index = bisect_left(answers, own.at_ns, key=lambda answer: answer[0])
         if index == len(answers):
             late += 1
         elif own.next > answers[index][1]:
-            found.wrong.append(
+            findings.wrong.append(
                 f"{partition}: broker {broker} showed records up to offset {own.next}, and its leader's high watermark"
                 f" was {answers[index][1]} afterwards"
             )
     # The readers end one after the other.
     if late and late == len(rounds):
-        found.missing.append(f"{partition}: no high watermark was returned after broker {broker} was read")
+        findings.missing.append(f"{partition}: no high watermark was returned after broker {broker} was read")
 
 
 def _check_window(
@@ -110,31 +112,33 @@ def _check_window(
     acked: Sequence[Attempt],
     rounds: Mapping[Replica, Sequence[ReplicaRound]],
     judged: tuple[set[Replica], set[Replica]],
-    found: Findings,
+    findings: Findings,
 ) -> None:
     """Check what each member of the ISR shows of the records acknowledged in a window; note it in ``judged``."""
     hidden, shown = judged
     # Until then no leader can have known the state observed next.
     to_ns = min(window.to_ns, window.ahead.from_ns)
-    inside = [one for one in acked if one.sent_ns >= window.from_ns and one.done_ns <= to_ns]
+    inside = [attempt for attempt in acked if attempt.sent_ns >= window.from_ns and attempt.done_ns <= to_ns]
     if not inside:
         return
-    first = min(inside, key=lambda one: one.done_ns)
-    lowest = min(one.offset for one in inside if one.offset is not None)
+    first = min(inside, key=lambda attempt: attempt.done_ns)
+    lowest = min(attempt.offset for attempt in inside if attempt.offset is not None)
     for broker in window.observation.isr:
         replica = partition, broker
-        own = [one for one in rounds.get(replica, ()) if one.asked_ns >= first.done_ns and one.at_ns <= to_ns]
-        showed = any(one.next > lowest for one in own)
+        own = [
+            round_ for round_ in rounds.get(replica, ()) if round_.asked_ns >= first.done_ns and round_.at_ns <= to_ns
+        ]
+        showed = any(round_.next > lowest for round_ in own)
         if window.enough and showed:
             shown.add(replica)
         elif window.enough:
             continue
         elif showed:
-            found.wrong.append(
+            findings.wrong.append(
                 f"{partition}: {window.isr_text}, too few, and broker {broker} showed records with acks=1 from offset"
                 f" {lowest} on"
             )
         elif own:
             hidden.add(replica)
         elif to_ns - first.done_ns >= ROUNDS_S * NS:
-            found.missing.append(f"{partition}: {window.isr_text}, too few, and broker {broker} was not read")
+            findings.missing.append(f"{partition}: {window.isr_text}, too few, and broker {broker} was not read")

@@ -17,27 +17,27 @@ def check_versions(events: Sequence[Event]) -> Verdict:
 
     Unknown if a client was not queried with the baseline, or with others, or if it reported no versions.
     """
-    found = Findings()
+    findings = Findings()
     reports = [versions for _, versions in VersionsDetails.each(events)]
     for client in sorted({report.client for report in reports}):
         bases = [report for report in reports if report.client == client and report.baseline]
         others = [report for report in reports if report.client == client and not report.baseline]
         if not bases or not others:
-            found.missing.append(f"client {client} was not queried with {'other' if bases else 'baseline'} brokers")
+            findings.missing.append(f"client {client} was not queried with {'other' if bases else 'baseline'} brokers")
             continue
         base = bases[0]
         for report in (*bases, *others):
             if not report.versions:
-                found.missing.append(f"client {client} reported no versions with {report.brokers}")
+                findings.missing.append(f"client {client} reported no versions with {report.brokers}")
                 continue
             for name in sorted(base.versions.keys() | report.versions.keys()):
                 expected, version = base.versions.get(name, "none"), report.versions.get(name, "none")
                 if version != expected:
-                    found.wrong.append(
+                    findings.wrong.append(
                         f"client {client} uses version {expected} of {name} with {base.brokers}, and {version} with"
                         f" {report.brokers}"
                     )
-        found.notes.append(f"client {client}: {len(base.versions)} requests, {len(others)} other kinds of brokers")
+        findings.notes.append(f"client {client}: {len(base.versions)} requests, {len(others)} other kinds of brokers")
     if not reports:
-        found.missing.append("no versions of a client were queried")
-    return found.verdict("versions")
+        findings.missing.append("no versions of a client were queried")
+    return findings.verdict("versions")

@@ -27,15 +27,15 @@ class LogLine:
     @property
     def partition(self) -> PartitionName | None:
         """Partition that logged the entry, or None."""
-        found = _OF_PARTITION.match(self.text)
-        return PartitionName(found[1], int(found[2])) if found else None
+        match = _OF_PARTITION.match(self.text)
+        return PartitionName(match[1], int(match[2])) if match else None
 
 
 def log_lines(events: Iterable[Event]) -> list[LogLine]:
     """Return the entries of all nodes in order of time; entries of one node with equal times keep their order."""
-    found = [
+    entries = [
         LogLine(event.mono_ns + after_ms * 1_000_000, lines.node, level, logger, text, traced)
         for event, lines in LogLinesDetails.each(events)
         for after_ms, level, logger, text, traced in lines.entries
     ]
-    return sorted(found, key=lambda line: line.at_ns)
+    return sorted(entries, key=lambda line: line.at_ns)

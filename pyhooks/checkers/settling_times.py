@@ -88,12 +88,12 @@ class Span:
 
     def inside(self, attempts: Sequence[Attempt]) -> list[tuple[Attempt, Excuse]]:
         """Return attempts that began and ended within a piece, ordered by their ends, with their excuses."""
-        found = []
+        excused = []
         for attempt in attempts:
             index = bisect_right(self.pieces, attempt.sent_ns, key=lambda piece: piece.from_ns) - 1
             if index >= 0 and attempt.done_ns <= self.pieces[index].to_ns:
-                found.append((attempt, self.pieces[index].ahead.excuse(attempt)))
-        return sorted(found, key=lambda pair: pair[0].done_ns)
+                excused.append((attempt, self.pieces[index].ahead.excuse(attempt)))
+        return sorted(excused, key=lambda pair: pair[0].done_ns)
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def _same_between(
 
 def ahead_of(
     topic: str,
-    found: Sequence[Sequence[RecordedPartition]],
+    intervals: Sequence[Sequence[RecordedPartition]],
     number: int,
     cluster: ClusterView,
     *,
@@ -214,15 +214,15 @@ def ahead_of(
 
     Args:
         topic: name of the topic.
-        found: runs of observations.
+        intervals: runs of observations.
         number: index of the state's run.
         cluster: view of the history.
         enough: whether the state calls for acknowledgements.
     """
-    last = previous = found[number][-1]
+    last = previous = intervals[number][-1]
     may_ns = last.since_ns - LAG_NS
     next_ns = unclear_ns = moved_ns = NEVER_NS
-    for stretch in found[number + 1 :]:
+    for stretch in intervals[number + 1 :]:
         if may_ns >= last.since_ns:
             return Ahead(next_ns, unclear_ns, moved_ns)
         first = stretch[0]
@@ -257,11 +257,11 @@ class StateInterval:
 
 def spans(partition: PartitionName, cluster: ClusterView, settle_ns: int) -> list[Span]:
     """Return the outcomes expected of a partition, in order of time, without intervals in which they are unknown."""
-    found: list[Span] = []
+    expected: list[Span] = []
     before: StateInterval | None = None
     for part in state_intervals(partition, cluster, settle_ns):
         if part.enough is not None:
-            last = found[-1] if found else None
+            last = expected[-1] if expected else None
             near = last is not None and part.piece.from_ns - last.to_ns <= BLIND_S * NS
             if last is not None and near and before is not None and _continues(partition.topic, before, part, cluster):
                 *pieces, end = last.pieces
@@ -269,12 +269,12 @@ def spans(partition: PartitionName, cluster: ClusterView, settle_ns: int) -> lis
                     pieces += [replace(end, to_ns=part.piece.to_ns)]
                 else:
                     pieces += [end, part.piece]
-                found[-1] = replace(last, pieces=tuple(pieces))
+                expected[-1] = replace(last, pieces=tuple(pieces))
             else:
                 opposite = last is not None and near and last.enough is not part.enough
-                found.append(Span(part.enough, (part.piece,), last.to_ns if last is not None and opposite else None))
+                expected.append(Span(part.enough, (part.piece,), last.to_ns if last is not None and opposite else None))
         before = part
-    return found
+    return expected
 
 
 def _continues(topic: str, before: StateInterval, part: StateInterval, cluster: ClusterView) -> bool:
@@ -294,8 +294,8 @@ def state_intervals(partition: PartitionName, cluster: ClusterView, settle_ns: i
     from the injection until the heal is proved and has settled.
     """
     topic, settings = partition.topic, cluster.settings
-    found = [*stretches(cluster.of_partition(partition), cluster.faults)]
-    for number, stretch in enumerate(found):
+    intervals = [*stretches(cluster.of_partition(partition), cluster.faults)]
+    for number, stretch in enumerate(intervals):
         observation, from_ns, to_ns = stretch[0], stretch[0].at_ns, stretch[-1].since_ns
         cuts = [
             (fault.inject_ns, fault.healed_ns + settle_ns if fault.healed_ns is not None else to_ns)
@@ -311,7 +311,7 @@ def state_intervals(partition: PartitionName, cluster: ClusterView, settle_ns: i
             cut = any(begin_ns < cut_to and cut_from < end_ns for cut_from, cut_to in cuts)
             if observation.replicas and len(expected) == 1 and not cut:
                 (enough,) = expected
-                ahead = ahead_of(topic, found, number, cluster, enough=enough)
+                ahead = ahead_of(topic, intervals, number, cluster, enough=enough)
                 yield StateInterval(Piece(begin_ns, end_ns, ahead), stretch, enough)
             else:
                 yield StateInterval(Piece(begin_ns, end_ns, Ahead()), stretch, None)
@@ -387,8 +387,8 @@ def attempts_of(records: Records, *, acks_all: bool = True) -> Mapping[Partition
 
     The gate applies to acks=all only: the leader accepts other records whatever the ISR is.
     """
-    found: defaultdict[PartitionName, list[Attempt]] = defaultdict(list)
+    by_partition: defaultdict[PartitionName, list[Attempt]] = defaultdict(list)
     for attempt in records.attempts:
         if (partition := attempt.partition_name) is not None and records.acks_all(attempt) is acks_all:
-            found[partition].append(attempt)
-    return found
+            by_partition[partition].append(attempt)
+    return by_partition

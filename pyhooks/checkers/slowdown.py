@@ -63,7 +63,7 @@ class Block:
 def blocks(events: Sequence[Event]) -> tuple[dict[Name, Block], list[str]]:
     """Return all blocks that ended, and descriptions of what is wrong with blocks."""
     begun_ns: dict[Name, int] = {}
-    found: dict[Name, Block] = {}
+    ended_blocks: dict[Name, Block] = {}
     missing: list[str] = []
     for event, edge in BlockDetails.each(events):
         name = edge.arm, edge.round
@@ -75,20 +75,22 @@ def blocks(events: Sequence[Event]) -> tuple[dict[Name, Block], list[str]]:
             sets = [frozenset(topics) for topics in (edge.topics, edge.probed, edge.driven)]
             if not all(sets):
                 missing.append(f"{_text(name)}: no topic is measured, probed or driven")
-            found[name] = Block(begun_ns[name], event.mono_ns, *sets)
-    missing += [f"{_text(name)}: it did not end" for name in begun_ns if name not in found]
+            ended_blocks[name] = Block(begun_ns[name], event.mono_ns, *sets)
+    missing += [f"{_text(name)}: it did not end" for name in begun_ns if name not in ended_blocks]
     outages = [
         (fault.proved_ns, fault.heal_ns)
         for fault in cluster_view.faults(events)
         if fault.proved_ns is not None and fault.heal_ns is not None
     ]
-    for name, block in found.items():
+    for name, block in ended_blocks.items():
         if not any(proved_ns <= block.from_ns and block.to_ns <= heal_ns for proved_ns, heal_ns in outages):
             missing.append(f"{_text(name)}: not within an outage that was proved and healed")
-    return found, missing
+    return ended_blocks, missing
 
 
-def latencies(events: Sequence[Event], found: Mapping[Name, Block]) -> tuple[dict[str, dict[Name, float]], list[str]]:
+def latencies(
+    events: Sequence[Event], ended_blocks: Mapping[Name, Block]
+) -> tuple[dict[str, dict[Name, float]], list[str]]:
     """Return the median latency of each block in milliseconds, by kind, and descriptions of what is missing.
 
     Both kinds start when a client gets a record. Produce latency is up to its acknowledgement, fetch latency up to its
@@ -104,7 +106,7 @@ def latencies(events: Sequence[Event], found: Mapping[Name, Block]) -> tuple[dic
             arrived_ns[str(key)] = event.mono_ns - ago_ms * 1e6
     values: dict[str, dict[Name, float]] = {kind: {} for kind in KINDS}
     missing: list[str] = []
-    for name, block in found.items():
+    for name, block in ended_blocks.items():
         missing += _block_problems(name, block, sent)
         others = [attempt for topic in block.topics for attempt in sent[topic] if block.has(attempt)]
         acked = [attempt for attempt in others if attempt.outcome == "ok"]
@@ -116,9 +118,10 @@ def latencies(events: Sequence[Event], found: Mapping[Name, Block]) -> tuple[dic
             )
         if fetched:
             values["produce"][name] = median(
-                (one.done_ns - one.sent_ns) / 1e6 if one.latency_ms is None else one.latency_ms for one in fetched
+                (fetch.done_ns - fetch.sent_ns) / 1e6 if fetch.latency_ms is None else fetch.latency_ms
+                for fetch in fetched
             )
-            values["fetch"][name] = median((arrived_ns[one.key] - one.sent_ns) / 1e6 for one in fetched)
+            values["fetch"][name] = median((arrived_ns[fetch.key] - fetch.sent_ns) / 1e6 for fetch in fetched)
     return values, missing
 
 
@@ -186,8 +189,8 @@ def check_slowdown(events: Sequence[Event]) -> Verdict:
     * records of the other topics that were not acknowledged or not fetched;
     * two seconds without an outcome of a probe.
     """
-    found, missing = blocks(events)
-    medians, more = latencies(events, found)
+    ended_blocks, missing = blocks(events)
+    medians, more = latencies(events, ended_blocks)
     if missing or more:
         # The arms may not have rejected or accepted records as their names state.
         return Verdict.of("slowdown", missing=[*missing, *more])
@@ -225,6 +228,6 @@ def figures(events: Sequence[Event]) -> dict[str, Any]:
             "latency_ms": {arm: round(median(values), 3) for arm, values in by_arm.items() if values},
             "ratios": intervals
             if isinstance(intervals, str)
-            else [[one.low, one.point, one.high] for one in intervals],
+            else [[interval.low, interval.point, interval.high] for interval in intervals],
         }
     return result

@@ -37,14 +37,14 @@ class ReaderProgress:
 
 def reader_progress(events: Sequence[Event]) -> dict[tuple[str, PartitionName], list[ReaderProgress]]:
     """Return the progress of readers by run and partition, in order of time."""
-    found: defaultdict[tuple[str, PartitionName], list[ReaderProgress]] = defaultdict(list)
+    progress: defaultdict[tuple[str, PartitionName], list[ReaderProgress]] = defaultdict(list)
     for event, follow in FollowDetails.each(events):
         leader = LeaderOffsetsDetails.of(event)
         stable, end = (leader.stable, leader.end) if leader else (None, None)
-        found[follow.run, PartitionName(follow.topic, follow.partition)].append(
+        progress[follow.run, PartitionName(follow.topic, follow.partition)].append(
             ReaderProgress(event.mono_ns, follow.asked_ns, follow.position, stable, end)
         )
-    return {name: sorted(steps, key=lambda step: step.at_ns) for name, steps in found.items()}
+    return {name: sorted(steps, key=lambda step: step.at_ns) for name, steps in progress.items()}
 
 
 def longest_stall_s(steps: Sequence[ReaderProgress], from_ns: int, to_ns: int) -> float:
@@ -71,54 +71,54 @@ def check_transaction_recovery(events: Sequence[Event]) -> Verdict:
     history or the next fault cuts the bound short. The time that readers were held up from each fault until its heal is
     a note.
     """
-    found, faults, readers = Findings(), cluster_view.faults(events), reader_progress(events)
+    findings, faults, readers = Findings(), cluster_view.faults(events), reader_progress(events)
     if not readers:
-        found.missing.append("no reader of committed records")
+        findings.missing.append("no reader of committed records")
     transactions: defaultdict[str, list[tuple[int, TransactionDetails, bool]]] = defaultdict(list)
     for event, transaction in TransactionDetails.each(events):
         transactions[transaction.run].append((event.mono_ns, transaction, event.outcome == "ok"))
     if not transactions:
-        found.missing.append("no transaction in the history")
+        findings.missing.append("no transaction in the history")
     for fault in faults:
         for (run, partition), steps in sorted(readers.items()):
             held_s = longest_stall_s(steps, fault.inject_ns, fault.heal_ns or fault.inject_ns)
             if held_s >= 1:
-                found.notes.append(f"{fault.name}: {run} on {partition} was held up for {held_s:.1f} s")
-    for recovery in recoveries(faults, found):
+                findings.notes.append(f"{fault.name}: {run} on {partition} was held up for {held_s:.1f} s")
+    for recovery in recoveries(faults, findings):
         for (run, partition), steps in sorted(readers.items()):
             after = [step for step in steps if recovery.has(step.at_ns)]
-            _check_reader(f"{recovery.name}: {run} on {partition}", recovery.heal_ns, after, found)
+            _check_reader(f"{recovery.name}: {run} on {partition}", recovery.heal_ns, after, findings)
         for run, ended in sorted(transactions.items()):
             if any(at_ns < recovery.heal_ns for at_ns, _, _ in ended):
-                _check_producer(f"{recovery.name}: {run}", recovery, ended, found)
-    return found.verdict("unstuck")
+                _check_producer(f"{recovery.name}: {run}", recovery, ended, findings)
+    return findings.verdict("unstuck")
 
 
-def _check_reader(name: str, heal_ns: int, after: Sequence[ReaderProgress], found: Findings) -> None:
+def _check_reader(name: str, heal_ns: int, after: Sequence[ReaderProgress], findings: Findings) -> None:
     """Check one reader of one partition by its progress after a heal."""
     end = next((step.end for step in after if step.end is not None and step.asked_ns > heal_ns), None)
     if end is None:
-        found.missing.append(f"{name}: its leader did not report the log's end after the heal")
+        findings.missing.append(f"{name}: its leader did not report the log's end after the heal")
         return
     short = [step for step in after if step.position < end]
     reached_ns = next((step.at_ns for step in after if step.position >= end), None)
     last_ns = max((step.at_ns for step in short), default=heal_ns)
     if reached_ns is not None and reached_ns - heal_ns <= BOUND_S * NS:
-        found.notes.append(f"{name} reached {end}, the end at the heal, after {(reached_ns - heal_ns) / NS:.1f} s")
+        findings.notes.append(f"{name} reached {end}, the end at the heal, after {(reached_ns - heal_ns) / NS:.1f} s")
     elif last_ns - heal_ns > BOUND_S * NS:
-        found.wrong.append(
+        findings.wrong.append(
             f"{name}: {(last_ns - heal_ns) / NS:.1f} s after the heal at offset {short[-1].position}, the end was {end}"
             " then"
         )
     else:
-        found.missing.append(
+        findings.missing.append(
             f"{name}: not seen at {end}, the end at the heal, and not observed later than"
             f" {(last_ns - heal_ns) / NS:.1f} s"
         )
 
 
 def _check_producer(
-    name: str, recovery: Recovery, ended: Sequence[tuple[int, TransactionDetails, bool]], found: Findings
+    name: str, recovery: Recovery, ended: Sequence[tuple[int, TransactionDetails, bool]], findings: Findings
 ) -> None:
     """Check one producer by the transactions that it ended after a heal, until the next fault."""
     later = [(at_ns, committed and txn.begun_ns > recovery.heal_ns) for at_ns, txn, committed in ended
@@ -126,10 +126,10 @@ def _check_producer(
     committed_s = min(((at_ns - recovery.heal_ns) / NS for at_ns, committed in later if committed), default=None)
     last_s = max(((at_ns - recovery.heal_ns) / NS for at_ns, _ in later), default=0.0)
     if committed_s is not None and committed_s <= BOUND_S:
-        found.notes.append(f"{name} committed a transaction begun after the heal after {committed_s:.1f} s")
+        findings.notes.append(f"{name} committed a transaction begun after the heal after {committed_s:.1f} s")
     elif last_s > BOUND_S:
-        found.wrong.append(f"{name}: no transaction begun after the heal was committed within {BOUND_S:g} s")
+        findings.wrong.append(f"{name}: no transaction begun after the heal was committed within {BOUND_S:g} s")
     else:
-        found.missing.append(
+        findings.missing.append(
             f"{name}: no transaction begun after the heal was committed, and none ended after {last_s:.1f} s"
         )

@@ -31,13 +31,13 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
     * a transaction that ended after the read began.
     """
     records = Records(events)
-    found = Findings(missing=records.unrecorded())
+    findings = Findings(missing=records.unrecorded())
     members: defaultdict[tuple[str, int], list[Attempt]] = defaultdict(list)
     for attempt in records.attempts:
         if attempt.txn is not None and attempt.run is not None:
             members[attempt.run, attempt.txn].append(attempt)
     if not members and not records.transactions:
-        found.missing.append("no transaction in the history")
+        findings.missing.append("no transaction in the history")
     visible: set[str | None] = set()
     last_reads: dict[PartitionName, Read] = {}
     # Ends of reads that an open transaction may have held back.
@@ -55,16 +55,16 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
             visible.update(read.keys.values())
     committed_reads = [read for read in records.reads if read.isolation == COMMITTED]
     ever_visible = visible.union(*(read.keys.values() for read in committed_reads))
-    found.wrong += _read_before_commit(members, committed_reads)
+    findings.wrong += _read_before_commit(members, committed_reads)
     killed = {name for (name, _), run in records.runs.items() if run.killed}
     behind = _behind(records, ends)
     for run, txn in sorted(members.keys() | records.transactions.keys()):
         name, end = f"transaction {txn} of run {run}", records.transactions.get((run, txn))
         attempts = members.get((run, txn), [])
         if end is None and run not in killed:
-            found.missing.append(f"the end of {name} is not recorded")
+            findings.missing.append(f"the end of {name} is not recorded")
         if end is not None and len(attempts) != end.records and run not in killed:
-            found.missing.append(f"{name}: {end.records} records, {len(attempts)} of them recorded")
+            findings.missing.append(f"{name}: {end.records} records, {len(attempts)} of them recorded")
         outcome: Outcome = end.outcome if end else "unknown"
         partitions = {attempt.key: PartitionName(attempt.topic, attempt.partition or 0) for attempt in attempts}
         late = {
@@ -82,25 +82,25 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
             and (attempt.offset or 0) < read_last.low
         } - visible
         if expired and outcome != "fail":
-            found.missing.append(
+            findings.missing.append(
                 f"{name}: {len(expired)} records may be below the log's first offset, the first is {min(expired)}"
             )
         if end is not None and outcome != "fail":
             reads_of = [last_reads[partition] for partition in set(partitions.values()) if partition in last_reads]
             if any(read.begun_ns < end.ended_ns for read in reads_of):
-                found.missing.append(f"{name} ended after the final read began")
+                findings.missing.append(f"{name} ended after the final read began")
                 late |= partitions.keys()
         seen = ever_visible if outcome == "fail" else visible
         if problem := _problem(outcome, {attempt.key: attempt for attempt in attempts}, seen, late | expired):
             # Without a complete read, an absent record may only not have been read.
-            found.add(f"{name}, {problem}", certain=not (unread and "not read" in problem))
-    found.missing += [
+            findings.add(f"{name}, {problem}", certain=not (unread and "not read" in problem))
+    findings.missing += [
         f"{partition}: committed records were read up to offset {ends[partition]}, and {key} was acknowledged at offset"
         f" {offset}: an open transaction may hold back the rest"
         for partition, (key, offset) in sorted(behind.items())
     ]
-    found.missing += unread
-    return found.verdict("transactions")
+    findings.missing += unread
+    return findings.verdict("transactions")
 
 
 def _read_before_commit(
@@ -120,14 +120,14 @@ def _read_before_commit(
 
 def _behind(records: Records, ends: Mapping[PartitionName, int]) -> dict[PartitionName, tuple[str, int]]:
     """Return partitions whose last stable offset was not above all acknowledged records, each with such a record."""
-    found: dict[PartitionName, tuple[str, int]] = {}
+    behind: dict[PartitionName, tuple[str, int]] = {}
     for attempt in records.attempts:
         partition, offset = attempt.partition_name, attempt.offset
         if partition is None or offset is None or attempt.txn is None:
             continue
         if offset >= ends.get(partition, offset + 1):
-            found.setdefault(partition, (attempt.key, offset))
-    return found
+            behind.setdefault(partition, (attempt.key, offset))
+    return behind
 
 
 def _problem(outcome: Outcome, attempts: Mapping[str, Attempt], visible: set[str | None], late: Collection[str]) -> str:

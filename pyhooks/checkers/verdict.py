@@ -48,10 +48,10 @@ class Findings:
 
 def join(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the worst of the verdicts with all reasons and notes; unknown if there is no verdict."""
-    found = tuple(verdicts)
-    reasons = tuple(f"{verdict.checker}: {reason}" for verdict in found for reason in verdict.because)
-    notes = tuple(f"{verdict.checker}: {note}" for verdict in found for note in verdict.notes)
+    all_verdicts = tuple(verdicts)
+    reasons = tuple(f"{verdict.checker}: {reason}" for verdict in all_verdicts for reason in verdict.because)
+    notes = tuple(f"{verdict.checker}: {note}" for verdict in all_verdicts for note in verdict.notes)
     for valid in ("false", "unknown"):
-        if any(verdict.valid == valid for verdict in found):
+        if any(verdict.valid == valid for verdict in all_verdicts):
             return Verdict("all", valid, reasons, notes)
-    return Verdict("all", "true", (), notes) if found else Verdict("all", "unknown", ("no checker ran",))
+    return Verdict("all", "true", (), notes) if all_verdicts else Verdict("all", "unknown", ("no checker ran",))

@@ -44,13 +44,15 @@ class ReaderRound:
 
 def reader_rounds(events: Sequence[Event]) -> dict[PartitionName, list[ReaderRound]]:
     """Return the results of all reader rounds by partition, in order of time."""
-    found: defaultdict[PartitionName, list[ReaderRound]] = defaultdict(list)
+    rounds_by_partition: defaultdict[PartitionName, list[ReaderRound]] = defaultdict(list)
     for event, visible in VisibleDetails.each(events):
         for name, offset in visible.next.items():
-            found[PartitionName.parse(name)].append(
+            rounds_by_partition[PartitionName.parse(name)].append(
                 ReaderRound(event.mono_ns, visible.asked_ns, offset, visible.high.get(name))
             )
-    return {partition: sorted(rounds, key=lambda one: one.at_ns) for partition, rounds in found.items()}
+    return {
+        partition: sorted(rounds, key=lambda round_: round_.at_ns) for partition, rounds in rounds_by_partition.items()
+    }
 
 
 def check_visibility(events: Sequence[Event], *, settle_s: float = SETTLE_S, shown_s: float = SHOWN_S) -> Verdict:
@@ -77,25 +79,25 @@ def check_visibility(events: Sequence[Event], *, settle_s: float = SETTLE_S, sho
     records, cluster = Records(events), ClusterView.of(events)
     rounds = reader_rounds(events)
     settle_ns = round(settle_s * NS)
-    found = Findings()
+    findings = Findings()
     hidden = 0
     for partition, unordered in sorted(attempts_of(records, acks_all=False).items()):
         attempts = sorted(unordered, key=lambda attempt: attempt.done_ns)
-        found.wrong += [
+        findings.wrong += [
             f"{partition}: record {attempt.key} with acks=1 was refused with {attempt.exception}"
             for attempt in attempts
             if attempt.exception in TOO_FEW
         ]
         leadership = _Leadership(cluster.of_partition(partition))
-        judge = _VisibilityJudge(partition, rounds.get(partition, ()), leadership, settle_ns, shown_s, found)
+        judge = _VisibilityJudge(partition, rounds.get(partition, ()), leadership, settle_ns, shown_s, findings)
         known = list(windows(partition, cluster, settle_ns))
         for index, window in enumerate(known):
             if not window.enough:
                 hidden += judge.check_hidden(window, known[index + 1 :], attempts)
         judge.check_final_read(attempts, records)
     if not hidden:
-        found.missing.append("no reader looked for a record with acks=1 while too few were in sync")
-    return found.verdict("visibility")
+        findings.missing.append("no reader looked for a record with acks=1 while too few were in sync")
+    return findings.verdict("visibility")
 
 
 class _Leadership:
@@ -129,7 +131,7 @@ class _VisibilityJudge:
     leadership: _Leadership
     settle_ns: int  # time granted to a change
     shown_s: float  # bound until records can be read again
-    found: Findings
+    findings: Findings
 
     def check_hidden(self, window: SettledWindow, later: Sequence[SettledWindow], attempts: Sequence[Attempt]) -> int:
         """Check the records acknowledged in a window with an insufficient ISR; return how many were seen hidden."""
@@ -146,18 +148,18 @@ class _VisibilityJudge:
         if not inside:
             return 0
         first_ns = inside[0][0].done_ns
-        rounds = [one for one in self.rounds if one.asked_ns >= from_ns and one.at_ns <= to_ns]
-        readable = max((one.readable for one in rounds), default=0)
+        rounds = [round_ for round_ in self.rounds if round_.asked_ns >= from_ns and round_.at_ns <= to_ns]
+        readable = max((round_.readable for round_ in rounds), default=0)
         early = [attempt for attempt, offset in inside if offset < readable]
         if early:
-            self.found.wrong.append(
+            self.findings.wrong.append(
                 f"{state}, and {len(early)} records with acks=1 could be read, the first is {early[0].key}"
             )
-        asked_ns = max((one.asked_ns for one in rounds if one.high is not None), default=0)
+        asked_ns = max((round_.asked_ns for round_ in rounds if round_.high is not None), default=0)
         hidden = sum(attempt.done_ns <= asked_ns and offset >= readable for attempt, offset in inside)
         if not hidden and not early and to_ns - first_ns >= ROUNDS_S * NS:
-            self.found.missing.append(f"{state}, and no reader got the high watermark")
-        self.found.notes.append(
+            self.findings.missing.append(f"{state}, and no reader got the high watermark")
+        self.findings.notes.append(
             f"{state} for {(to_ns - from_ns) / NS:.1f} s: {hidden} records with acks=1, none readable"
             f" for up to {max(0.0, (asked_ns - first_ns) / NS):.1f} s"
         )
@@ -168,32 +170,34 @@ class _VisibilityJudge:
         self, window: SettledWindow, later: Sequence[SettledWindow], inside: Sequence[tuple[Attempt, int]]
     ) -> None:
         """Check that records acknowledged in a window can be read in time once the ISR is sufficient again."""
-        sufficient = next((one for one in later if one.enough), None)
+        sufficient = next((each for each in later if each.enough), None)
         if sufficient is None:
-            self.found.missing.append(
+            self.findings.missing.append(
                 f"{self.partition}: enough were never seen in sync again after {len(inside)} records with acks=1"
             )
             return
         enough_ns = sufficient.from_ns - self.settle_ns
         until_ns = enough_ns + round(self.shown_s * NS)
-        rounds = [one for one in self.rounds if one.at_ns > window.to_ns]
-        in_time = max((one.next for one in rounds if one.at_ns <= until_ns), default=0)
+        rounds = [round_ for round_ in self.rounds if round_.at_ns > window.to_ns]
+        in_time = max((round_.next for round_ in rounds if round_.at_ns <= until_ns), default=0)
         hidden = [attempt for attempt, offset in inside if offset >= in_time]
         if not hidden:
             top = max(offset for _, offset in inside)
-            at_ns = next(one.at_ns for one in rounds if one.next > top)
-            self.found.notes.append(
+            at_ns = next(round_.at_ns for round_ in rounds if round_.next > top)
+            self.findings.notes.append(
                 f"{self.partition}: all of them read {(at_ns - enough_ns) / NS:.1f} s after enough were in sync"
             )
             return
         reason = f"{self.partition}: {len(hidden)} records with acks=1 not read"
         last_ns = rounds[-1].at_ns if rounds else 0
         if not self.leadership.is_constant(inside[0][0].sent_ns, min(until_ns, last_ns)):
-            self.found.notes.append(f"{reason}: another broker has led since, or the leader was not observed")
+            self.findings.notes.append(f"{reason}: another broker has led since, or the leader was not observed")
         elif last_ns < until_ns:
-            self.found.missing.append(f"{reason}, and no reader ran for {self.shown_s:g} s after enough were in sync")
+            self.findings.missing.append(
+                f"{reason}, and no reader ran for {self.shown_s:g} s after enough were in sync"
+            )
         else:
-            self.found.wrong.append(
+            self.findings.wrong.append(
                 f"{reason} within {self.shown_s:g} s after enough were in sync, the first is {hidden[0].key}"
             )
 
@@ -201,21 +205,25 @@ class _VisibilityJudge:
         """Check that the final read has the records; they may be absent only if another broker may have led."""
         acked = [attempt for attempt in attempts if attempt.outcome == "ok"]
         if not acked:
-            self.found.missing.append(f"{self.partition}: no record with acks=1 was acknowledged")
+            self.findings.missing.append(f"{self.partition}: no record with acks=1 was acknowledged")
             return
         reads, gaps = records.final(self.partition.topic, UNCOMMITTED)
-        self.found.missing += gaps
+        self.findings.missing += gaps
         read = reads.get(self.partition.number)
         if read is None or read.gaps:
             return
         keys = set(read.keys.values())
-        absent = [one for one in acked if one.key not in keys and (one.offset is None or one.offset >= read.low)]
+        absent = [
+            attempt
+            for attempt in acked
+            if attempt.key not in keys and (attempt.offset is None or attempt.offset >= read.low)
+        ]
         lost = [attempt for attempt in absent if self.leadership.is_constant(attempt.sent_ns)]
-        self.found.wrong += [
+        self.findings.wrong += [
             f"{self.partition}: record {attempt.key} with acks=1 is lost, and its leader stayed" for attempt in lost
         ]
         if len(absent) > len(lost):
-            self.found.notes.append(
+            self.findings.notes.append(
                 f"{self.partition}: {len(absent) - len(lost)} records with acks=1 are gone, as another broker has led"
             )
 
