@@ -81,12 +81,12 @@ class AcksOneTest(RackScenario):
 
     def _measure(self) -> None:
         events = list(self.history.events())
-        found = {name: asdict(latency) for name, latency in latencies(events, TOPIC).items()}
+        all_latencies = {name: asdict(latency) for name, latency in latencies(events, TOPIC).items()}
         behind = backlog(events, TOPIC)
-        self.logger.info("backlog of %d records; latency with acks=all: %s", behind.records, found)
+        self.logger.info("backlog of %d records; latency with acks=all: %s", behind.records, all_latencies)
         self.figures(
             seed=self.seed,
             backlog_records=behind.records,
             backlog_bytes=behind.records * RECORD_BYTES,
-            acks_all_latency=found,
+            acks_all_latency=all_latencies,
         )

@@ -211,12 +211,12 @@ def mutate_command(
     violation, each checker must return the verdict that the test stored.
     """
     chosen = history_mutation.select(only or ())
-    found = history_mutation.find_histories(histories or [path for path in (paths.OUT,) if path.exists()])
-    if not found:
+    recorded = history_mutation.find_histories(histories or [path for path in (paths.OUT,) if path.exists()])
+    if not recorded:
         raise RackgateError("no history of a system test; 'make system-smoke' records some")
     console = _console(stderr=as_json)
     matrix = history_mutation.mutate(
-        found,
+        recorded,
         seed=seed,
         rounds=rounds,
         violations=chosen,
@@ -251,23 +251,23 @@ def second_opinion_command(
     The model is an append-only log per partition. It must accept each history that the checkers accept, and refute
     each violation that is planted in it. Needs Go.
     """
-    found = history_mutation.find_histories(histories or [path for path in (paths.OUT,) if path.exists()])
-    if not found:
+    recorded = history_mutation.find_histories(histories or [path for path in (paths.OUT,) if path.exists()])
+    if not recorded:
         raise RackgateError("no history of a system test; 'make system-smoke' records some")
     console = _console(stderr=as_json)
     program = second_opinion.build()
     opinions = second_opinion.compare(
-        found, program, seed=seed, progress=lambda line: console.print(line, markup=False)
+        recorded, program, seed=seed, progress=lambda line: console.print(line, markup=False)
     )
-    missed = [one for one in opinions if not one.agrees or (one.violation and one.valid != "false")]
+    missed = [opinion for opinion in opinions if not opinion.agrees or (opinion.violation and opinion.valid != "false")]
     if as_json:
-        rows = [{**asdict(one), "agrees": one.agrees} for one in opinions]
+        rows = [{**asdict(opinion), "agrees": opinion.agrees} for opinion in opinions]
         typer.echo(json.dumps({"passed": not missed, "opinions": rows}, indent=1))
     else:
-        for one in missed:
-            where = f"{one.violation} in {one.history}" if one.violation else one.history
-            console.print(f"{where}: the model returns {one.valid}, the checkers {one.checkers}", markup=False)
-        planted = sum(bool(one.violation) for one in opinions)
+        for opinion in missed:
+            where = f"{opinion.violation} in {opinion.history}" if opinion.violation else opinion.history
+            console.print(f"{where}: the model returns {opinion.valid}, the checkers {opinion.checkers}", markup=False)
+        planted = sum(bool(opinion.violation) for opinion in opinions)
         console.print(
             f"{len(opinions) - planted} histories and {planted} planted violations: {len(missed)} disagreements",
             markup=False,
@@ -281,7 +281,7 @@ def _print_matrix(matrix: history_mutation.MutationMatrix, console: Console) -> 
         listing.add_column(head, no_wrap=True)
     for violation in matrix.violations:
         planted = matrix.of(violation.name)
-        count = sum(one.status == history_mutation.FOUND for one in planted)
+        count = sum(each.status == history_mutation.FOUND for each in planted)
         finders = [
             f"{name} {counts['false']}" for name, counts in matrix.cells(violation.name).items() if "false" in counts
         ]

@@ -60,12 +60,12 @@ class _DestroyedRackScenario(RackScenario):
 
     def count_losses(self, **figures: Any) -> dict[str, Losses]:
         """Record the numbers of acknowledged and lost records as figures, and return the losses by topic."""
-        found = losses(list(self.history.events()))
-        counts = {topic: {"acked": loss.acked, "lost": len(loss.lost)} for topic, loss in found.items()}
+        counted = losses(list(self.history.events()))
+        counts = {topic: {"acked": loss.acked, "lost": len(loss.lost)} for topic, loss in counted.items()}
         acked, lost = (sum(count[name] for count in counts.values()) for name in ("acked", "lost"))
         self.logger.info("%d records were acknowledged, %d of them are lost: %s", acked, lost, json.dumps(counts))
         self.figures(seed=self.seed, acked=acked, lost=lost, topics=counts, **figures)
-        return found
+        return counted
 
 
 class DestroyedTest(_DestroyedRackScenario):
@@ -108,8 +108,8 @@ class DestroyedTest(_DestroyedRackScenario):
                     self.history.add(RoundDetails(seed=round_.seed, text=round_.text))
                     self._round(round_)
         self.read_final_state()
-        found = self.count_losses(rounds={str(round_.seed): round_.text for round_ in rounds})
-        assert found.keys() == {round_.topic for round_ in rounds}, "a topic had no acknowledged record"
+        counted = self.count_losses(rounds={str(round_.seed): round_.text for round_ in rounds})
+        assert counted.keys() == {round_.topic for round_ in rounds}, "a topic had no acknowledged record"
         require_true(self.verdicts((*NEEDS, SPREAD, "faults", "recovery")))
 
     def _round(self, round_: DestructionRound) -> None:
@@ -248,9 +248,9 @@ class _BothRacksFail(_DestroyedRackScenario):
         self.fail_both(specs, kind, holder_first=holder_first, attempts=True)
         counted = self.count_losses()
         for topic in specs:
-            found = counted[topic.name]
-            assert found.acked >= RECORDS, f"{found.acked} records of {topic.name} were acknowledged"
-            assert found.lost == ()
+            topic_losses = counted[topic.name]
+            assert topic_losses.acked >= RECORDS, f"{topic_losses.acked} records of {topic.name} were acknowledged"
+            assert topic_losses.lost == ()
         require_true(self.verdicts((*NEEDS, SPREAD, "faults")))
 
     def require_loss(self, topic: TopicSpec, kind: str, *, unclean: bool) -> None:
@@ -311,9 +311,9 @@ class BrokerPropertiesTest(_BothRacksFail):
     def test_one_rack_acknowledges(self) -> None:
         """The controller has no R, so leaders require one rack, and records that rack a acknowledged alone are lost."""
         self.fail_both([spec("ignored", AAB, 2)], "kill", attempts=True, unclean=True)
-        found = self.count_losses()
-        assert found["ignored"].acked > RECORDS, "rack a alone acknowledged nothing: R is enforced"
-        require_found_losses(self.verdicts(), found)
+        counted = self.count_losses()
+        assert counted["ignored"].acked > RECORDS, "rack a alone acknowledged nothing: R is enforced"
+        require_found_losses(self.verdicts(), counted)
 
 
 class UnknownRackTest(_DestroyedRackScenario):
@@ -356,13 +356,13 @@ class KilledLevelOffTest(_BothRacksFail):
         self.require_loss(spec("killed", AAB, 2), "kill", unclean=True)
 
 
-def require_found_losses(found: Sequence[Verdict], counted: Mapping[str, Losses]) -> frozenset[str]:
+def require_found_losses(judged: Sequence[Verdict], counted: Mapping[str, Losses]) -> frozenset[str]:
     """Return the keys of the records that a control has lost, which the checker ``delivery`` must have found.
 
     Raises:
         AssertionError: a fault is not proved, a node has crashed, or the checker found other losses than were counted.
     """
-    verdicts = {verdict.checker: verdict for verdict in found}
+    verdicts = {verdict.checker: verdict for verdict in judged}
     require_true([verdicts["faults"], verdicts[CRASHES]])
     delivery = verdicts["delivery"]
     lost = {(topic, key) for topic, loss in counted.items() for key in loss.lost}

@@ -78,12 +78,12 @@ class DestructionRound:
 def seeds(seed: int, count: int, racks: Mapping[str, Sequence[int]]) -> list[int]:
     """Return distinct seeds for ``count`` rounds of a run; in the first round two racks are unavailable together."""
     choice = random.Random(f"{seed}")  # noqa: S311 - no secret
-    found: list[int] = []
-    while len(found) < count:
+    drawn: list[int] = []
+    while len(drawn) < count:
         candidate = choice.randrange(SEEDS)
-        if candidate not in found and (found or draw(candidate, racks).overlaps):
-            found.append(candidate)
-    return found
+        if candidate not in drawn and (drawn or draw(candidate, racks).overlaps):
+            drawn.append(candidate)
+    return drawn
 
 
 def behind_seed(seed: int) -> int:

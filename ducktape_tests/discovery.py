@@ -54,15 +54,15 @@ def discover(folder: Path = TESTS) -> tuple[DiscoveredTest, ...]:
                 yield from ancestors(base)
 
     base_names = {base for class_ in classes.values() for base in class_.bases}
-    found = []
+    discovered = []
     for class_ in classes.values():
         if class_.name in base_names or not (folder / f"{class_.module}.py").match(PATTERN):
             continue
         line = list(ancestors(class_.name))
         topology = next((each.topology for each in line if each.topology is not None), None)
         tests = {test for each in line for test in each.tests}
-        found += [DiscoveredTest(f"{class_.module}.py::{class_.name}.{test}", topology) for test in tests]
-    return tuple(sorted(found, key=lambda each: each.id))
+        discovered += [DiscoveredTest(f"{class_.module}.py::{class_.name}.{test}", topology) for test in tests]
+    return tuple(sorted(discovered, key=lambda each: each.id))
 
 
 # A command discovers the tests several times.

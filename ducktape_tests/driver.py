@@ -27,7 +27,7 @@ class RecordingLoader(TestLoader):
 
     def load(self, symbols: list[str], excluded_test_symbols: Any = None) -> Any:
         """Find tests and record them; see TestLoader.load."""
-        found = super().load(symbols, excluded_test_symbols=excluded_test_symbols)
+        tests = super().load(symbols, excluded_test_symbols=excluded_test_symbols)
         expected = [
             {
                 "test_id": test.test_id,
@@ -36,10 +36,10 @@ class RecordingLoader(TestLoader):
                 "injected_args": test.injected_args,
                 "ignored": bool(test.ignore),
             }
-            for test in found
+            for test in tests
         ]
         write_json(Path(self.session_context.results_dir) / EXPECTED, expected)
-        return found
+        return tests
 
 
 def main() -> None:

@@ -50,6 +50,6 @@ class FaultsTest(RackScenario):
         assert {voter for voter in after if after[voter] != before[voter]} == lost
         # Without topics all other checkers have nothing to judge.
         self.kill_all()
-        found, _ = judge(list(self.history.events()), ("faults", CRASHES))
-        self.save(found)
-        require_true(found)
+        verdicts, _ = judge(list(self.history.events()), ("faults", CRASHES))
+        self.save(verdicts)
+        require_true(verdicts)

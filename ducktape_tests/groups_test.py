@@ -78,9 +78,9 @@ class GroupsTest(RackScenario):
         # With a single replica the partition of the coordinators never has too few racks.
         short = [FLOOD] if replicas > 1 else []
         self.read_final_state(logs=bool(short))
-        found = self.verdicts((*NEEDS, "groups", "alike", *short))
+        verdicts = self.verdicts((*NEEDS, "groups", "alike", *short))
         self.figures(replicas=replicas, groups=figures(list(self.history.events())))
-        require_true(found)
+        require_true(verdicts)
 
     def _outage(self, racks: int, placed: Sequence[int]) -> None:
         names = [_group(protocol, racks) for protocol in PROTOCOLS]
@@ -142,8 +142,8 @@ class GroupsTest(RackScenario):
         def balanced() -> bool:
             for member in members:
                 member.fetch()
-            found = groups([event for event in self.history.events() if MemberDetails.describes(event)])
-            return all(group.balanced(time.monotonic_ns()) for group in found if group.name in names)
+            recorded = groups([event for event in self.history.events() if MemberDetails.describes(event)])
+            return all(group.balanced(time.monotonic_ns()) for group in recorded if group.name in names)
 
         wait_for(balanced, goal="a partition for each member of each group", timeout_s=PATIENCE_S, interval_s=1.0)
 

@@ -106,8 +106,8 @@ class KipTest(RackScenario):
 
     def _processes(self) -> dict[str, int]:
         """Return the PIDs of Kafka on nodes outside the failed rack, so that restarts are detected."""
-        found = {n.name: self.kafka.kafka_pid(n) for n in self.kafka.topology.nodes if n.site != FAILED_RACK}
-        return {name: pid for name, pid in found.items() if pid is not None}
+        pids = {n.name: self.kafka.kafka_pid(n) for n in self.kafka.topology.nodes if n.site != FAILED_RACK}
+        return {name: pid for name, pid in pids.items() if pid is not None}
 
 
 class WithoutTest(RackScenario):

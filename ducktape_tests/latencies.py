@@ -90,10 +90,10 @@ def backlog(events: Sequence[Event], topic: str) -> Backlog:
 
 def only_fault(events: Sequence[Event]) -> RecordedFault:
     """Return the only fault of a history; raise ``RackgateError`` unless there is exactly one, which is healed."""
-    found = cluster_view.faults(events)
-    if len(found) != 1 or found[0].heal_ns is None:
-        raise RackgateError(f"expected one healed fault, found {len(found)} faults")
-    return found[0]
+    faults = cluster_view.faults(events)
+    if len(faults) != 1 or faults[0].heal_ns is None:
+        raise RackgateError(f"expected one healed fault, found {len(faults)} faults")
+    return faults[0]
 
 
 def latencies(events: Sequence[Event], topic: str) -> Mapping[str, Latency]:

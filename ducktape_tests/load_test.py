@@ -142,9 +142,9 @@ class LoadTest(RackScenario):
 
     def _judge(self, events: Sequence[Event], name: str) -> None:
         """Require that the checker ``name`` and those that apply to every history of these clients return true."""
-        found, _ = judge(events, ("faults", CRASHES, "delivery", "offsets", "realtime_order", "known", name))
-        self.save(found)
-        require_true(found)
+        verdicts, _ = judge(events, ("faults", CRASHES, "delivery", "offsets", "realtime_order", "known", name))
+        self.save(verdicts)
+        require_true(verdicts)
 
     def _begin(self, arm: str) -> None:
         """Start a new cluster with all topics; topic names contain the arm, which keeps records of arms apart."""

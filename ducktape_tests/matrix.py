@@ -106,14 +106,14 @@ def placed(shape: str, on: Topology) -> tuple[int, ...]:
     """
     racks = dict(zip("abcdefghijkl", on.racks, strict=False))
     used: Counter[str] = Counter()
-    found: list[int] = []
+    brokers_used: list[int] = []
     for letter in shape:
         brokers = [node.node_id for node in racks[letter].nodes if node.is_broker] if letter in racks else []
         if used[letter] >= len(brokers):
             return ()
-        found.append(brokers[used[letter]])
+        brokers_used.append(brokers[used[letter]])
         used[letter] += 1
-    return tuple(found)
+    return tuple(brokers_used)
 
 
 def possible_racks(target: str, on: Topology, shapes: Iterable[str] = SHAPES) -> tuple[Site, ...]:
@@ -181,8 +181,8 @@ def choose(cases: Iterable[OutageCase], seed: int = SEED, tries: int = TRIES) ->
     for case in cases:
         brings[case.run] = brings.get(case.run, frozenset()) | case.pairs
     rng = random.Random(seed)  # noqa: S311 - no secret
-    found = min((_greedy(brings, rng) for _ in range(tries)), key=len)
-    return tuple(sorted(found, key=lambda run: (run.topology, FAULTS.index(run.fault), TARGETS.index(run.target))))
+    shortest = min((_greedy(brings, rng) for _ in range(tries)), key=len)
+    return tuple(sorted(shortest, key=lambda run: (run.topology, FAULTS.index(run.fault), TARGETS.index(run.target))))
 
 
 def _greedy(brings: Mapping[MatrixOutage, frozenset[Pair]], rng: random.Random) -> list[MatrixOutage]:

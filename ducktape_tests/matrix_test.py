@@ -96,11 +96,11 @@ class _Matrix(RackScenario):
             def successor(previous: Node = previous) -> Node | None:
                 # The query fails while there is no active controller.
                 try:
-                    found = self._active()
+                    rack = self._active()
                 except RackgateError as error:
                     self.logger.info("no active controller yet: %s", error)
                     return None
-                return found if found is not previous else None
+                return rack if rack is not previous else None
 
             active = wait_for(
                 successor, goal=f"a successor of controller {previous.name}", timeout_s=LEADER_S, interval_s=0.5

@@ -113,13 +113,13 @@ def _check_parameters(test_id: str) -> None:
         raise RackgateError(f"{test_id}: the parameters after @ are not JSON: {error}") from error
 
 
-def check(suite: Sequence[SuiteTest], found: Sequence[DiscoveredTest], path: Path = SUITE) -> None:
+def check(suite: Sequence[SuiteTest], discovered: Sequence[DiscoveredTest], path: Path = SUITE) -> None:
     """Check that the list and the existing tests agree.
 
     Raises:
         RackgateError: a listed test does not exist or has another topology, or an existing test is not listed.
     """
-    by_name = {test.id: test for test in found}
+    by_name = {test.id: test for test in discovered}
     for listed in suite:
         test = by_name.get(listed.name)
         if test is None:

@@ -88,12 +88,12 @@ def planned(run: Mapping[str, Any]) -> tuple[PlannedTest, ...]:
     Raises:
         TypeError: an entry does not have the format of a run.
     """
-    found = tuple(PlannedTest(**entry) for entry in run["tests"])
-    for test in found:
+    tests = tuple(PlannedTest(**entry) for entry in run["tests"])
+    for test in tests:
         texts = (test.id, test.topology, test.folder, *test.finds)
         if not all(isinstance(text, str) for text in texts) or type(test.minutes) not in (int, float):
             raise TypeError(f"test {test.id!r:.60}: must have texts and a number of minutes")
-    return found
+    return tests
 
 
 def judge(run_dir: Path, tests: Sequence[PlannedTest]) -> tuple[Result, ...]:
@@ -147,17 +147,17 @@ def _session_results(
         return (unknown(test.id, ended["seconds"], "ducktape found no test", *_last_lines(session.parent.parent)),)
     counts = Counter(str(row["test_id"]) for row in rows)
     by_id = {str(row["test_id"]): row for row in rows}
-    found = []
+    judged = []
     for entry in expected:
         name, test_id = str(entry["test_id"]), _with_parameters(test.id, entry["injected_args"])
         if counts[name] == 1:
-            found.append(_result(run_dir, test, test_id, session, by_id[name], links))
+            judged.append(_result(run_dir, test, test_id, session, by_id[name], links))
         else:
             why = ended["why"] or f"ducktape ended with status {ended['status']}"
-            found.append(unknown(test_id, ended["seconds"], f"{counts[name]} results instead of one: {why}"))
+            judged.append(unknown(test_id, ended["seconds"], f"{counts[name]} results instead of one: {why}"))
     # An unplanned test makes the other results doubtful, too.
     unplanned = sorted(set(by_id) - {str(entry["test_id"]) for entry in expected})
-    return (*found, *(unknown(f"{test.id} ({name})", None, "it ran, but was not selected") for name in unplanned))
+    return (*judged, *(unknown(f"{test.id} ({name})", None, "it ran, but was not selected") for name in unplanned))
 
 
 def _as_required(checker: str, valid: str, finds: Sequence[str]) -> bool:
@@ -228,20 +228,20 @@ def _relative(run_dir: Path, path: Path) -> str:
     return path.resolve().relative_to(run_dir.resolve()).as_posix()
 
 
-def exit_status(found: Iterable[Result]) -> int:
+def exit_status(judged: Iterable[Result]) -> int:
     """Return 0 if at least one test passed and every planned test did, else 1."""
-    return 0 if {result.outcome for result in found} == {"pass"} else 1
+    return 0 if {result.outcome for result in judged} == {"pass"} else 1
 
 
-def document(run: Mapping[str, Any], found: Sequence[Result]) -> dict[str, Any]:
+def document(run: Mapping[str, Any], judged: Sequence[Result]) -> dict[str, Any]:
     """Return the content of ``results.json``: all of a run as plain JSON."""
-    counts = Counter(result.outcome for result in found)
+    counts = Counter(result.outcome for result in judged)
     return {
         "schema": SCHEMA,
         **{key: value for key, value in run.items() if key not in ("schema", "tests")},
         "counts": {outcome: counts[outcome] for outcome in OUTCOMES},
-        "exit_status": exit_status(found),
+        "exit_status": exit_status(judged),
         # No target is judged for an interrupted run.
         "target": None if run["duration_s"] is None else targets.of_run(run.get("target_min"), run["duration_s"]),
-        "results": [asdict(result) for result in found],
+        "results": [asdict(result) for result in judged],
     }

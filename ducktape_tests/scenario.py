@@ -507,18 +507,18 @@ class RackScenario(Test):
 
     def verdicts(self, needs: Sequence[str] = NEEDS) -> list[Verdict]:
         """Judge the history, save the verdicts and return them; checkers in ``needs`` and ``CRASHES`` must apply."""
-        found, _ = judge(list(self.history.events()))
-        self.save(found)
-        missing = {CRASHES, *needs} - {verdict.checker for verdict in found}
+        verdicts, _ = judge(list(self.history.events()))
+        self.save(verdicts)
+        missing = {CRASHES, *needs} - {verdict.checker for verdict in verdicts}
         assert not missing, f"no verdict of {sorted(missing)}"
-        return found
+        return verdicts
 
-    def save(self, found: Sequence[Verdict]) -> None:
+    def save(self, verdicts: Sequence[Verdict]) -> None:
         """Log verdicts, and write them to ``verdicts.json`` beside the history."""
-        for verdict in found:
+        for verdict in verdicts:
             reasons = "; ".join([*verdict.because, *verdict.notes])
             self.logger.info("verdict of %s: %s %s", verdict.checker, verdict.valid, reasons)
-        write_json(self.results / VERDICTS, [asdict(verdict) for verdict in found])
+        write_json(self.results / VERDICTS, [asdict(verdict) for verdict in verdicts])
 
     def judge(self, needs: Sequence[str] = NEEDS) -> None:
         """Drain the cluster and require that all checkers that apply return true; see ``verdicts``."""
@@ -536,9 +536,9 @@ def sleep(seconds: float, goal: str) -> None:
     wait_for(lambda: time.monotonic() >= until, goal=goal, timeout_s=seconds + 5)
 
 
-def require_true(found: Sequence[Verdict]) -> None:
+def require_true(verdicts: Sequence[Verdict]) -> None:
     """Fail with the reasons unless all verdicts are true."""
-    joined = join(found)
+    joined = join(verdicts)
     assert joined.valid == "true", f"{joined.valid}: {'; '.join(joined.because)}"
 
 

@@ -87,7 +87,7 @@ class ProgressListener(Protocol):
     def test_started(self, test: SuiteTest) -> None:
         """Receive that a test has started."""
 
-    def test_ended(self, test: SuiteTest, found: Sequence[results.Result]) -> None:
+    def test_ended(self, test: SuiteTest, test_results: Sequence[results.Result]) -> None:
         """Receive the results of a test that has ended."""
 
     def update(self, running: Mapping[SuiteTest, float]) -> None:
@@ -213,13 +213,13 @@ def _stop(child: subprocess.Popen[bytes], timeout_s: float) -> bool:
 
 def _in_session(leader: int) -> list[int]:
     """Return the running processes of a session; zombies are not counted."""
-    found = []
+    pids = []
     for candidate in psutil.process_iter():
         # errors: it has ended meanwhile
         with suppress(psutil.Error, ProcessLookupError):
             if os.getsid(candidate.pid) == leader and candidate.status() != psutil.STATUS_ZOMBIE:
-                found.append(candidate.pid)
-    return found
+                pids.append(candidate.pid)
+    return pids
 
 
 def planned(test: SuiteTest) -> results.PlannedTest:

@@ -110,10 +110,10 @@ class TransactionsTest(RackScenario):
             _wait_commits([*(program for program, load in transactional if load.mode == "transactional"), copying])
             _wait_high_watermarks(follower)
         self.read_final_state(logs=True)
-        found = self.verdicts((*NEEDS, "transactions", "unstuck", "copied", FLOOD))
+        verdicts = self.verdicts((*NEEDS, "transactions", "unstuck", "copied", FLOOD))
         events = list(self.history.events())
         self.figures(producers=_producers(events), readers=_readers(events))
-        require_true(found)
+        require_true(verdicts)
 
     def _wait_outage(self, seconds: float) -> None:
         """Wait until an outage has lasted so long, and the producer with a short timeout gave up a transaction."""
@@ -167,19 +167,19 @@ def _wait_high_watermarks(follower: Program) -> None:
 def _producers(events: Sequence[Event]) -> list[dict[str, Any]]:
     """Return the results of each producer's records and transactions."""
     faults = cluster_view.faults(events)
-    found: dict[str, dict[str, Any]] = {}
+    summaries: dict[str, dict[str, Any]] = {}
     for event in events:
         if (intend := IntendDetails.of(event)) is not None:
             about = {"run": intend.run, "mode": intend.mode, "client": intend.client}
-            found.setdefault(
+            summaries.setdefault(
                 str(intend.run), {**about, "records": {}, "slowest_s": 0.0, "transactions": {}, "longest_s": 0.0}
             )
         elif (produced := ProduceDetails.of(event)) is not None:
-            summary = found[str(produced.run)]
+            summary = summaries[str(produced.run)]
             summary["records"][event.outcome] = summary["records"].get(event.outcome, 0) + 1
             summary["slowest_s"] = max(summary["slowest_s"], round((produced.latency_ms or 0.0) / 1000, 1))
         elif (transaction := TransactionDetails.of(event)) is not None:
-            summary = found[transaction.run]
+            summary = summaries[transaction.run]
             kind = f"{transaction.asked} {event.outcome}"
             summary["transactions"][kind] = summary["transactions"].get(kind, 0) + 1
             began_ns = transaction.begun_ns
@@ -188,7 +188,7 @@ def _producers(events: Sequence[Event]) -> list[dict[str, Any]]:
                    for fault in faults):  # fmt: skip
                 within = summary.setdefault("within_the_outage", {})
                 within[kind] = within.get(kind, 0) + 1
-    return list(found.values())
+    return list(summaries.values())
 
 
 def _readers(events: Sequence[Event]) -> list[dict[str, Any]]:

@@ -158,12 +158,12 @@ def select(
     if not names:
         return tuple(chosen)
     matching = [frozenset(_matching(cases, name)) for name in names]
-    for name, found in zip(names, matching, strict=True):
-        if not found:
+    for name, named in zip(names, matching, strict=True):
+        if not named:
             raise RackgateError(f"{name}: no such test in the checkout")
-        if found.isdisjoint(chosen):
-            raise RackgateError(f"{name}: {suite.why_skipped(min(found, key=lambda case: case.id))}")
-    return tuple(case for case in chosen if any(case in found for found in matching))
+        if named.isdisjoint(chosen):
+            raise RackgateError(f"{name}: {suite.why_skipped(min(named, key=lambda case: case.id))}")
+    return tuple(case for case in chosen if any(case in named for named in matching))
 
 
 def _suite_case(cases: Sequence[Case], entry: SuiteCase) -> Case:

@@ -53,12 +53,12 @@ class Checkout:
             if not needed.exists():
                 missing = needed.relative_to(root)
                 raise RackgateError(f"{option}: has no {missing}; give the root of a checkout of apache/kafka")
-        found = _VERSION.search(read_text(init, "it has the version of kafkatest"))
-        if found is None:
+        match = _VERSION.search(read_text(init, "it has the version of kafkatest"))
+        if match is None:
             raise RackgateError(f"{init}: has no __version__")
-        if found[1].split(".")[0] != MAJOR:
-            raise RackgateError(f"{option}: its kafkatest is of version {found[1]}, must be {MAJOR}.x")
-        return Checkout(root.resolve(), found[1])
+        if match[1].split(".")[0] != MAJOR:
+            raise RackgateError(f"{option}: its kafkatest is of version {match[1]}, must be {MAJOR}.x")
+        return Checkout(root.resolve(), match[1])
 
     @property
     def tests(self) -> Path:

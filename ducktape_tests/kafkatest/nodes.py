@@ -119,9 +119,9 @@ def moved_classes(checkout: Path, libs: Path) -> dict[str, str]:
         named.update(_REFERENCE.findall(path.read_text(encoding="utf-8")))
     moved = {}
     for name in sorted(named):
-        found = present.get(name.rpartition(".")[2], set())
-        if len(found) == 1 and name not in found:
-            moved[name] = next(iter(found))
+        current = present.get(name.rpartition(".")[2], set())
+        if len(current) == 1 and name not in current:
+            moved[name] = next(iter(current))
     return moved
 
 

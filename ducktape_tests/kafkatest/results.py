@@ -92,7 +92,7 @@ def judge(folder: Path, arm: Arm, stopped: str) -> tuple[Verdict, str]:
 
 
 def compare(
-    cases: Sequence[Case], suite: KafkaSuite, found: Mapping[tuple[str, Arm], ArmResult], arms: Sequence[Arm]
+    cases: Sequence[Case], suite: KafkaSuite, results_by_arm: Mapping[tuple[str, Arm], ArmResult], arms: Sequence[Arm]
 ) -> dict[str, Any]:
     """Return the comparison of all arms as JSON, with the exit status.
 
@@ -103,7 +103,7 @@ def compare(
     rows = []
     for case in cases:
         entry = suite.planned(case)
-        results = {arm: found.get((case.id, arm)) for arm in ARMS}
+        results = {arm: results_by_arm.get((case.id, arm)) for arm in ARMS}
         verdicts = {arm: result.verdict if result else NOT_RUN for arm, result in results.items()}
         rows.append(
             {
@@ -166,7 +166,7 @@ def load_all(folder: Path, cases: Sequence[Case]) -> dict[tuple[str, Arm], ArmRe
     Raises:
         RackgateError: see ``ArmResult.load``; or a file has the result of another case.
     """
-    found = {}
+    stored = {}
     for arm in ARMS:
         for case in cases:
             path = result_path(folder, arm, case)
@@ -174,8 +174,8 @@ def load_all(folder: Path, cases: Sequence[Case]) -> dict[tuple[str, Arm], ArmRe
                 result = ArmResult.load(path)
                 if (result.case, result.arm) != (case.id, arm):
                     raise RackgateError(f"{path}: has a result of {result.case} in {result.arm}; {AGAIN}")
-                found[case.id, arm] = result
-    return found
+                stored[case.id, arm] = result
+    return stored
 
 
 def result_path(folder: Path, arm: Arm, case: Case) -> Path:

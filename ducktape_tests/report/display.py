@@ -39,10 +39,10 @@ class Display:
         if not self._console.is_terminal:
             self._print(f"started {test.id} on {test.topology} (about {test.minutes:g} min)")
 
-    def test_ended(self, test: SuiteTest, found: Sequence[Result]) -> None:
+    def test_ended(self, test: SuiteTest, test_results: Sequence[Result]) -> None:
         """Print a line for each result."""
         self._ended += 1
-        for result in found:
+        for result in test_results:
             took = "" if result.seconds is None else f" ({minutes(result.seconds)} min)"
             colour = COLOURS[result.outcome]
             self._console.print(
@@ -80,13 +80,13 @@ def minutes(seconds: float | None) -> str:
     return "\N{EN DASH}" if seconds is None else f"{seconds / 60:.1f}"
 
 
-def table(found: Sequence[Mapping[str, Any]]) -> Table:
+def table(results: Sequence[Mapping[str, Any]]) -> Table:
     """Return a table of all results: test, topology, outcome, minutes."""
     grid = Table(box=None, pad_edge=False)
     for head in ("test", "topology", "outcome"):
         grid.add_column(head, overflow="fold")
     grid.add_column("minutes", justify="right")
-    for result in found:
+    for result in results:
         colour = COLOURS[result["outcome"]]
         grid.add_row(
             escape(result["id"]), result["topology"], f"[{colour}]{result['outcome']}[/]", minutes(result["seconds"])

@@ -39,9 +39,9 @@ def render(run_dir: Path) -> dict[str, Any]:
     if not isinstance(run, dict) or run.get("schema") != results.SCHEMA:
         raise RackgateError(f"{file}: not a run of this version")
     with files.evaluating(file, EXPECTED):
-        found = results.judge(run_dir, results.planned(run))
-        document = results.document(run, found)
-    for result, entry in zip(found, document["results"], strict=True):
+        judged = results.judge(run_dir, results.planned(run))
+        document = results.document(run, judged)
+    for result, entry in zip(judged, document["results"], strict=True):
         entry["picture"], entry["picture_problem"] = draw(run_dir, result)
     with files.evaluating(file, EXPECTED):
         page = html(document)
@@ -85,16 +85,16 @@ def html(document: Mapping[str, Any]) -> str:
     return pages.render(Path(__file__).with_name("page.html.j2"), values, {"minutes": minutes})
 
 
-def grid(found: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+def grid(entries: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
     """Return rows and columns of the grid; tests with the same name on several topologies share a row.
 
     Returns:
         Rows and topologies. A row has its name, the file name if the row is the first of a file, and its cells: the
         numbers of results by topology.
     """
-    topologies = sorted({str(result["topology"]) for result in found})
+    topologies = sorted({str(result["topology"]) for result in entries})
     cells: dict[tuple[str, str], dict[str, list[int]]] = {}
-    for number, result in enumerate(found):
+    for number, result in enumerate(entries):
         cell = cells.setdefault(row_of(str(result["id"])), {name: [] for name in topologies})
         cell[str(result["topology"])].append(number)
     rows, previous = [], ""
@@ -117,18 +117,18 @@ def row_of(test_id: str) -> tuple[str, str]:
 
 def figure_rows(figures: Any, name: str = "") -> list[tuple[str, str]]:
     """Return names and values of measured figures as a flat list, truncated if there are many."""
-    found: list[tuple[str, str]] = []
+    rows: list[tuple[str, str]] = []
     if isinstance(figures, Mapping):
         for key, item in figures.items():
-            found += figure_rows(item, f"{name}.{key}" if name else str(key))
+            rows += figure_rows(item, f"{name}.{key}" if name else str(key))
     elif isinstance(figures, list) and any(isinstance(item, Mapping | list) for item in figures):
         for number, item in enumerate(figures):
-            found += figure_rows(item, f"{name}[{number}]")
+            rows += figure_rows(item, f"{name}[{number}]")
     else:
-        found.append((name, ", ".join(map(value, figures)) if isinstance(figures, list) else value(figures)))
-    if not name and len(found) > MAX_FIGURES:
-        return [*found[:MAX_FIGURES], ("…", f"{len(found) - MAX_FIGURES} more in results.json")]
-    return found
+        rows.append((name, ", ".join(map(value, figures)) if isinstance(figures, list) else value(figures)))
+    if not name and len(rows) > MAX_FIGURES:
+        return [*rows[:MAX_FIGURES], ("…", f"{len(rows) - MAX_FIGURES} more in results.json")]
+    return rows
 
 
 def value(figure: Any) -> str:

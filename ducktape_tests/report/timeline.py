@@ -219,7 +219,7 @@ def fewest(places: Iterable[list[IsrState]]) -> list[IsrState]:
     current: dict[int, tuple[tuple[str, ...], str]] = {}
     # Nearly all of thousands of partitions are in one of a few states.
     counts: Counter[tuple[tuple[str, ...], str]] = Counter()
-    found: list[IsrState] = []
+    isr_states: list[IsrState] = []
     changes = sorted(((state.at_s, place, state) for place, states in enumerate(places) for state in states),
                      key=lambda entry: entry[:2])  # fmt: skip
     for at_s, place, state in changes:
@@ -229,12 +229,12 @@ def fewest(places: Iterable[list[IsrState]]) -> list[IsrState]:
         current[place] = (state.racks, state.leader)
         counts[current[place]] += 1
         racks, leader = min(counts, key=lambda entry: (bool(entry[1]), len(entry[0]), entry))
-        if found and (found[-1].racks, found[-1].leader) == (racks, leader):
+        if isr_states and (isr_states[-1].racks, isr_states[-1].leader) == (racks, leader):
             continue
-        if found and found[-1].at_s == at_s:
-            found.pop()
-        found.append(IsrState(at_s, racks, leader))
-    return found
+        if isr_states and isr_states[-1].at_s == at_s:
+            isr_states.pop()
+        isr_states.append(IsrState(at_s, racks, leader))
+    return isr_states
 
 
 def kind_of(exception: Any) -> str:

@@ -240,15 +240,15 @@ def _names(faults: Sequence[FaultSpan], length_s: float) -> tuple[list[tuple[flo
 def bursts(values: Sequence[int], cut: float, length_s: float) -> list[tuple[float, str]]:
     """Return position and text of the values that are cut off; neighbours share a text, and texts do not overlap."""
     a_letter_s = max(1.0, length_s) * SMALL / (WIDTH - LEFT - RIGHT)
-    found: list[tuple[int, list[int]]] = []
+    groups: list[tuple[int, list[int]]] = []
     free_s = 0.0
     for second, value in enumerate(values):
         if value <= cut:
             continue
-        high = [*(found.pop()[1] if found and second <= free_s else []), value]
-        found.append((second + 1, high))
+        high = [*(groups.pop()[1] if groups and second <= free_s else []), value]
+        groups.append((second + 1, high))
         free_s = second + 1 + (len(_burst(high)) + 2) * a_letter_s
-    return [(end, _burst(high)) for end, high in found]
+    return [(end, _burst(high)) for end, high in groups]
 
 
 def _burst(high: Sequence[int]) -> str:

@@ -119,7 +119,7 @@ class Program(RemoteProcess):
 
     def fetch(self) -> list[Event]:
         """Copy the events written since the last call into the history, and return them."""
-        found: list[Event] = []
+        fetched: list[Event] = []
         while True:
             command = f"tail -c +{self._offset + 1} {self._file} | head -c {BLOCK_BYTES}"
             block: bytes = self._host.account.ssh_output(command, combine_stderr=False)
@@ -127,9 +127,9 @@ class Program(RemoteProcess):
             *lines, self._partial_line = (self._partial_line + block).split(b"\n")
             events = [self._host.clock.to_local(Event.parse(line.decode())) for line in lines if line]
             self._history.extend(events)
-            found += events
+            fetched += events
             if len(block) < BLOCK_BYTES:
-                return found
+                return fetched
 
     def stop(self) -> None:
         """Stop it with SIGTERM, wait until it has reported every attempt, and fetch the remaining events.
@@ -183,7 +183,7 @@ def wait_events(
 
     def covered() -> bool:
         for program in programs:
-            missing.difference_update(key(program, event, found) for event, found in kind.each(program.fetch()))
+            missing.difference_update(key(program, event, details) for event, details in kind.each(program.fetch()))
         return not missing
 
     wait_for(covered, goal=goal, timeout_s=timeout_s, interval_s=0.5)

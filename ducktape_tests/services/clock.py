@@ -53,8 +53,8 @@ def compare_clocks(read: Callable[[], int], limit_ms: float = ERROR_MS) -> HostC
         after_ns = time.monotonic_ns()
         # A host with the local kernel has the local clock: its reading lies between the two local ones.
         ahead_ns = 0 if before_ns <= remote_ns <= after_ns else remote_ns - (before_ns + after_ns) // 2
-        found = HostClock(ahead_ns, 0 if ahead_ns == 0 else (after_ns - before_ns) // 2)
-        best = found if best is None or found.error_ns < best.error_ns else best
+        measured = HostClock(ahead_ns, 0 if ahead_ns == 0 else (after_ns - before_ns) // 2)
+        best = measured if best is None or measured.error_ns < best.error_ns else best
     assert best is not None
     if best.error_ns > limit_ms * 1_000_000:
         raise RackgateError(
