@@ -286,12 +286,12 @@ def _java_trouble() -> str:
 def handshakes(address: str) -> list[float]:
     """Return the durations of several TCP handshakes with a broker in ms; OSError if it can't be reached."""
     host, _, port = address.rpartition(":")
-    took_ms = []
+    durations_ms = []
     for _ in range(HANDSHAKES):
         begun = time.monotonic_ns()
         with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S):
-            took_ms.append((time.monotonic_ns() - begun) / 1e6)
-    return took_ms
+            durations_ms.append((time.monotonic_ns() - begun) / 1e6)
+    return durations_ms
 
 
 def _check(host: LoadHost) -> None:
@@ -314,15 +314,17 @@ def _check_clocks(hosts: Sequence[LoadHost], address: str) -> None:
 def round_trips(hosts: Sequence[LoadHost]) -> list[dict[str, Any]]:
     """Return the handshakes of all executors as rows of a result's round trips."""
     return [
-        round_trip_row(host.name, broker, took_ms) for host in hosts for broker, took_ms in host.round_trips_ms.items()
+        round_trip_row(host.name, broker, durations_ms)
+        for host in hosts
+        for broker, durations_ms in host.round_trips_ms.items()
     ]
 
 
-def round_trip_row(source: str, broker: int | str, took_ms: Sequence[float]) -> dict[str, Any]:
+def round_trip_row(source: str, broker: int | str, durations_ms: Sequence[float]) -> dict[str, Any]:
     """Return one row of round trips; with so few handshakes the slowest one is the 99th percentile."""
     return {
         "source": source,
         "target": f"broker-{broker}",
-        "p50_ms": statistics.median(took_ms),
-        "p99_ms": max(took_ms),
+        "p50_ms": statistics.median(durations_ms),
+        "p99_ms": max(durations_ms),
     }

@@ -134,10 +134,10 @@ class ClusterTarget:
         rows = []
         for broker, address in self.addresses.items():
             try:
-                took_ms = executors.handshakes(address)
+                durations_ms = executors.handshakes(address)
             except OSError:
                 continue  # only connections from executors matter, and these work
-            rows.append(executors.round_trip_row("driver", broker, took_ms))
+            rows.append(executors.round_trip_row("driver", broker, durations_ms))
         return rows
 
     def run_tool(self, name: str, arguments: list[str]) -> str:  # noqa: ARG002 - the interface of a lab

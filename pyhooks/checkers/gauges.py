@@ -59,7 +59,7 @@ def samples(events: Sequence[Event]) -> dict[int, list[GaugeSample]]:
     """Return the polls with a response, by broker and in order of time."""
     samples_by_broker: defaultdict[int, list[GaugeSample]] = defaultdict(list)
     for event, response in MetricsDetails.each(events):
-        to_ns = event.mono_ns + round(response.took_ms * 1e6)
+        to_ns = event.mono_ns + round(response.latency_ms * 1e6)
         values = dict(_values(response))
         samples_by_broker[response.broker].append(GaugeSample(response.broker, event.mono_ns, to_ns, values))
     return {broker: sorted(polled, key=lambda sample: sample.from_ns) for broker, polled in samples_by_broker.items()}

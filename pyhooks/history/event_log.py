@@ -18,8 +18,12 @@ from pyhooks.core.files import unique_keys, writing
 
 Outcome = Literal["ok", "fail", "unknown"]
 OUTCOMES: frozenset[str] = frozenset({"ok", "fail", "unknown"})
-# Events that are no attempts used to have an outcome of their own.
-CONVERSION = """; convert a history of an earlier version with: sed -i 's/"outcome":"info"/"outcome":null/' FILE"""
+# Events that are no attempts used to have an outcome of their own, and polls and missing metadata other names.
+CONVERTED = (
+    """sed -i 's/"outcome":"info"/"outcome":null/;s/"took_ms"/"latency_ms"/;s/"op":"learn"/"op":"no-metadata"/'"""
+)
+CONVERSION = f"; convert a history of an earlier version with: {CONVERTED} FILE"
+EARLIER_KEYS = frozenset({"took_ms"})
 # Start of every line written here; see Event.
 OPENING = '{"mono_ns":'
 # Replaces the last line's newline if the rest of a write did not fit on the disk.
@@ -148,7 +152,8 @@ class Details:
                 first = error.errors()[0]
                 where = f"line {event.line_number}: " if event.line_number else ""
                 place = ".".join(map(str, first["loc"]))
-                raise ValueError(f"{where}{event.op} event: {place}: {first['msg']}") from error
+                advice = CONVERSION if EARLIER_KEYS & event.data.keys() else ""
+                raise ValueError(f"{where}{event.op} event: {place}: {first['msg']}{advice}") from error
             object.__setattr__(event, "_details", details)
         return details
 

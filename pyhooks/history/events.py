@@ -61,7 +61,7 @@ class IntendDetails(Details, op="intend"):
     to: Mapping[int, int] = field(default_factory=dict)
 
 
-class LearnDetails(Details, op="learn"):
+class NoMetadataDetails(Details, op="no-metadata"):
     """A client that got no metadata of its topics before its first record, which is sent all the same."""
 
     run: str
@@ -517,7 +517,7 @@ class PollDetails(Details, op="metric", process="metrics"):
     broker: int
     node: str = ""  # name of the node
     late_ms: float = 0.0  # milliseconds from the due time to the request
-    took_ms: float  # milliseconds from the request to the response
+    latency_ms: float
     errors: Omittable[tuple[str, ...]] = None  # the first few read errors of the JVM
 
 

@@ -198,7 +198,7 @@ class Producer(Client):
             JavaError: no metadata in time.
         """
         with java_errors():
-            self._java.learn(topic)
+            self._java.fetchMetadata(topic)
 
     def init_transactions(self) -> None:
         """Prepare the producer for transactions; call it once, before the first transaction.

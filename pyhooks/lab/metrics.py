@@ -32,7 +32,7 @@ class Metric:
         topic: topic, or None for a metric of the whole node.
         partition: partition, or None for a metric of a whole topic or node.
         value: a finite number, or None if the JVM's value is not one.
-        mono_ns: monotonic time of the request; the value may be up to ``Poll.took_ms`` newer.
+        mono_ns: monotonic time of the request; the value may be up to ``Poll.latency_ms`` newer.
     """
 
     broker: int
@@ -96,7 +96,7 @@ class Poll:
     due_ns: int
     mono_ns: int
     wall_ms: int
-    took_ms: float = 0.0
+    latency_ms: float = 0.0
     size: int = 0
     metrics: tuple[Metric, ...] = ()
     errors: tuple[str, ...] = ()
@@ -106,13 +106,13 @@ class Poll:
     def event(self) -> Event:
         """Return the poll as one compact event; ``rows`` is the inverse."""
         errors = self.errors or None
-        late_ms, took_ms = round((self.mono_ns - self.due_ns) / 1e6, 3), round(self.took_ms, 3)
+        late_ms, latency_ms = round((self.mono_ns - self.due_ns) / 1e6, 3), round(self.latency_ms, 3)
         if self.problem:
             failure = PollFailureDetails(
                 broker=self.broker,
                 node=self.node,
                 late_ms=late_ms,
-                took_ms=took_ms,
+                latency_ms=latency_ms,
                 problem=self.problem,
                 errors=errors,
             )
@@ -132,7 +132,7 @@ class Poll:
             broker=self.broker,
             node=self.node,
             late_ms=late_ms,
-            took_ms=took_ms,
+            latency_ms=latency_ms,
             errors=errors,
             size_bytes=self.size,
             values=values,
@@ -175,10 +175,10 @@ def poll_once(source: MetricsSource, timeout_s: float, due_ns: int | None = None
     try:
         reading = source.read(timeout_s)
     except RackgateError as error:
-        return Poll(*head, took_ms=(time.monotonic_ns() - begun_ns) / 1e6, problem=str(error))
-    took_ms = (time.monotonic_ns() - begun_ns) / 1e6
+        return Poll(*head, latency_ms=(time.monotonic_ns() - begun_ns) / 1e6, problem=str(error))
+    latency_ms = (time.monotonic_ns() - begun_ns) / 1e6
     values = metrics_of(reading, source.broker, begun_ns, wall_ms)
-    return Poll(*head, took_ms, reading.size, values, reading.errors[:ERRORS_KEPT])
+    return Poll(*head, latency_ms, reading.size, values, reading.errors[:ERRORS_KEPT])
 
 
 @dataclass

@@ -247,7 +247,7 @@ def change_gauge(history: StoredHistory, choice: random.Random) -> list[Event] |
         (event, name)
         for event, metrics in ev.MetricsDetails.each(history.events)
         # polls that the checker judges
-        if metrics.took_ms < QUICK_S * 1000
+        if metrics.latency_ms < QUICK_S * 1000
         and truth.from_ns is not None
         and truth.from_ns + BEHIND_S * NS <= event.mono_ns <= truth.to_ns - NS
         for name, value in metrics.values.items()

@@ -1,6 +1,6 @@
 """Producer process: records sent at paced, intended times, and one event for the result of each.
 
-The events of the process named by ``--name`` (``probe`` or ``producer``) have ``IntendDetails``, ``LearnDetails``,
+The events of the process named by ``--name`` (``probe`` or ``producer``) have ``IntendDetails``, ``NoMetadataDetails``,
 ``ProduceDetails``, ``TransactionDetails`` and ``EndDetails``. ``end`` is missing if the process was killed.
 
 Keys are ``run/topic/partition/seq`` and unique across all runs. Each topic has its own lane (sending
@@ -25,7 +25,7 @@ from functools import partial
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History, Outcome
-from pyhooks.history.events import EndDetails, IntendDetails, LearnDetails, ProduceDetails, TransactionDetails
+from pyhooks.history.events import EndDetails, IntendDetails, NoMetadataDetails, ProduceDetails, TransactionDetails
 from pyhooks.history.outcomes import NOT_REPORTED, Acked, Answer, outcome_of
 from pyhooks.history.record_format import key_of, value_of
 from pyhooks.jvm.java_exception import JavaError
@@ -40,7 +40,7 @@ AHEAD = 100
 BURST = 500
 # Interval between writes of events: short enough for live readers, long enough to be cheap.
 WRITE_S = 0.2
-LEARN_TRIES = 3
+METADATA_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -185,12 +185,12 @@ class ProducerRun:
         """Fetch metadata in advance; otherwise the first records could time out where clients start slowly."""
         for number, client in enumerate(self._clients):
             topics = [topic for lane in self._lanes if lane.client == number for topic in lane.topics]
-            for _ in range(LEARN_TRIES):
+            for _ in range(METADATA_TRIES):
                 error = client.fetch_metadata(topics)
                 if not error or self.stop.is_set():
                     break
             else:
-                self.history.add(LearnDetails(run=self.run_id, exception=error), "unknown", process=self.plan.name)
+                self.history.add(NoMetadataDetails(run=self.run_id, exception=error), "unknown", process=self.plan.name)
 
     # -- sending --------------------------------------------------------------------------------------------------
 

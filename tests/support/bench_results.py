@@ -27,9 +27,9 @@ MEDIAN_MS = {"A": 3.0, "A'": 3.0, "B": 3.6, "C": 3.0, "P": 1.5}
 GATE = "NotEnoughRacksException"
 
 
-def bin_counts(took_ms: npt.NDArray[np.float64]) -> BinCounts:
+def bin_counts(latency_ms: npt.NDArray[np.float64]) -> BinCounts:
     """Count latencies in the bins of the analysis."""
-    bins = np.floor(np.log(took_ms * 1000) * BINS_PER_E).astype(np.int64)
+    bins = np.floor(np.log(latency_ms * 1000) * BINS_PER_E).astype(np.int64)
     return BinCounts(*np.unique(bins, return_counts=True))
 
 
@@ -50,10 +50,10 @@ def _cell(name: str, random: np.random.Generator) -> tuple[BenchCell, CellMeasur
         pooled = []
         for block in range(plan.blocks):
             level = np.random.default_rng(block).normal(0, 0.1)
-            took_ms = MEDIAN_MS[arm.id] * np.exp(random.normal(level, 0.35, PER_BLOCK))
-            blocks[block] = bin_counts(took_ms)
-            pooled.append(took_ms)
-            p50, p99 = np.quantile(took_ms, [0.5, 0.99])
+            latency_ms = MEDIAN_MS[arm.id] * np.exp(random.normal(level, 0.35, PER_BLOCK))
+            blocks[block] = bin_counts(latency_ms)
+            pooled.append(latency_ms)
+            p50, p99 = np.quantile(latency_ms, [0.5, 0.99])
             rounds.append({"block": block, "arm": arm.id, "n": PER_BLOCK, "p50_ms": float(p50), "p99_ms": float(p99)})
         took = np.concatenate(pooled)
         quantiles = {q: float(np.quantile(took, q)) for q in (*plan.quantiles, 1.0)}

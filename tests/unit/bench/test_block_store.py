@@ -357,9 +357,9 @@ def test_sessions_are_listed_in_order(tmp_path: Path) -> None:
     assert [cell["session"] for cell in store.cell("healthy-20")] == [1, 2, 10]
 
 
-def observations(took_ms: list[float], outcome: str = "acked") -> pd.DataFrame:
-    intended = pd.Series(range(len(took_ms))) * 1_000_000
-    done = intended + (pd.Series(took_ms) * 1e6).astype("int64")
+def observations(latency_ms: list[float], outcome: str = "acked") -> pd.DataFrame:
+    intended = pd.Series(range(len(latency_ms))) * 1_000_000
+    done = intended + (pd.Series(latency_ms) * 1e6).astype("int64")
     return pd.DataFrame({"intended_ns": intended, "sent_ns": intended + 50_000, "done_ns": done, "outcome": outcome})
 
 

@@ -475,12 +475,12 @@ class FakeProducer:
     """A Java producer that completes records on request."""
 
     def __init__(self) -> None:
-        self.learned: list[str] = []
+        self.metadata_of: list[str] = []
         self.futures: list[Future[Sent]] = []
         self.closed = 0
 
     def fetch_metadata(self, topic: str) -> None:
-        self.learned.append(topic)
+        self.metadata_of.append(topic)
 
     def send_batch(self, topic: str, values: list[bytes], *, keys: list[bytes], partitions: int) -> Future[Sent]:
         assert (topic, values, keys, partitions) == ("t", [b"v"], [b"k"], 3)
@@ -506,7 +506,7 @@ def test_the_java_producer_s_own_clock_times_the_end_of_a_record() -> None:
     results: list[tuple[Any, Any]] = []
     for _ in range(3):
         client.produce("t", b"v", b"k", 3, on_delivery=lambda error, message: results.append((error, message)))
-    assert fake.learned == ["t"]
+    assert fake.metadata_of == ["t"]
     fake.futures[0].set_result(sent())
     fake.futures[1].set_result(sent(JavaError([f"{ERRORS}.TimeoutException", RETRIABLE], "")))
     assert results[0] == (None, pacer.TimedAck(0, 7, done_ns=4_000, own_ns=3_000))

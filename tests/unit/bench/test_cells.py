@@ -56,10 +56,10 @@ def simulate(
     for block in range(cell.scenario.latency.blocks):
         for arm, ratio in true_ratios.items():
             block_ms = 3 * ratio * math.exp(random.normal(0, noise))
-            took_ms = block_ms * np.exp(random.normal(0, 0.3, records))
-            p99_ms = float(np.quantile(took_ms, 0.99))
+            latency_ms = block_ms * np.exp(random.normal(0, 0.3, records))
+            p99_ms = float(np.quantile(latency_ms, 0.99))
             rounds.append({"block": block, "arm": arm, "n": records, "p50_ms": block_ms, "p99_ms": p99_ms})
-            counts[arm][block] = bin_counts(took_ms)
+            counts[arm][block] = bin_counts(latency_ms)
     share = {"p50": late, "p99": late}
     summary = {arm: {"intended": 100, "acked": 100, "refused": False, "late_share": share} for arm in true_ratios}
     return CellMeasurements(cell, rounds, summary, counts)
@@ -142,8 +142,8 @@ def test_too_few_blocks_give_a_ratio_without_a_verdict() -> None:
 def test_equivalence_is_undecided_if_the_pacer_is_late() -> None:
     """If all arms share a lateness much larger than their latency, a difference of 50 % appears equivalent."""
     (cell,) = cells(1)
-    late_ms, took_ms, slower = 100.0, 3.0, 1.5
-    hidden = (late_ms + took_ms * slower) / (late_ms + took_ms)
+    late_ms, latency_ms, slower = 100.0, 3.0, 1.5
+    hidden = (late_ms + latency_ms * slower) / (late_ms + latency_ms)
     assert verdicts_by_arm([measurements(cell, hidden)])[0]["B"] == ("equivalent", "decided")
     assert verdicts_by_arm([measurements(cell, hidden, late=0.3)])[0]["B"] == ("undecided", "pacer")
     # A significant difference remains a verdict.

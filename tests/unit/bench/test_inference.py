@@ -235,14 +235,14 @@ def tail_effects(
 ) -> list[Effect]:
     """Return p99 effects for a broker with occasional pauses; a burst is one long pause in a slot."""
     level = levels(random, dataclasses.replace(model, burst_share=0.0), 2 + candidates, blocks, truth)
-    took_ms = 3.0 * np.exp(random.normal(0, 0.35, (*level.shape, RECORDS)))
+    latency_ms = 3.0 * np.exp(random.normal(0, 0.35, (*level.shape, RECORDS)))
     due_ms = STEP_MS * np.arange(RECORDS)
     lengths_ms = random.exponential(PAUSE_MS, (PAUSES + 1, *level.shape, 1))
     lengths_ms[-1] *= (random.random(lengths_ms[-1].shape) < model.burst_share) * 500 * model.burst / PAUSE_MS
     for length_ms in lengths_ms:
         end_ms = random.uniform(0, STEP_MS * RECORDS, length_ms.shape) + length_ms
-        took_ms += np.where((end_ms - length_ms <= due_ms) & (due_ms < end_ms), end_ms - due_ms, 0.0)
-    first, second, *others = took_ms * np.exp(level)[..., None]
+        latency_ms += np.where((end_ms - length_ms <= due_ms) & (due_ms < end_ms), end_ms - due_ms, 0.0)
+    first, second, *others = latency_ms * np.exp(level)[..., None]
     return [pooled(own, first, second) for own in others]
 
 

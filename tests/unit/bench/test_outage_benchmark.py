@@ -104,7 +104,7 @@ def poll(at_s: float, broker: int, count: int | None, *, answered: bool = True) 
     topics = {} if count is None else {"t": {refusal_metrics.REFUSED: count}}
     data: dict[str, Any] = {
         "broker": broker,
-        "took_ms": 1.0,
+        "latency_ms": 1.0,
         "values": {},
         "topics": topics,
         "columns": [],

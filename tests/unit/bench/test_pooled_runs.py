@@ -46,10 +46,10 @@ def measure(seed: int, plan: Scenario = PLAN) -> CellMeasurements:
     counts: dict[str, dict[int, BinCounts]] = {arm: {} for arm in TRUE_MS}
     for block in range(BLOCKS):
         for arm, true_ms in TRUE_MS.items():
-            took_ms = true_ms * np.exp(random.normal(random.normal(0, 0.02), 0.3, RECORDS))
-            p50, p99 = np.quantile(took_ms, [0.5, 0.99])
+            latency_ms = true_ms * np.exp(random.normal(random.normal(0, 0.02), 0.3, RECORDS))
+            p50, p99 = np.quantile(latency_ms, [0.5, 0.99])
             rounds.append({"block": block, "arm": arm, "n": RECORDS, "p50_ms": float(p50), "p99_ms": float(p99)})
-            counts[arm][block] = bin_counts(took_ms)
+            counts[arm][block] = bin_counts(latency_ms)
     late = {"p50": 0.01 * seed, "p99": 0.02}
     entry = {"intended": RECORDS, "acked": RECORDS, "refused": False, "late_share": late}
     return CellMeasurements(cell, rounds, {arm: {"arm": arm, **entry} for arm in TRUE_MS}, counts)
@@ -79,11 +79,11 @@ def union(one: CellMeasurements, other: CellMeasurements) -> CellMeasurements:
 
 def test_a_histogram_keeps_every_latency_within_a_thousandth() -> None:
     random = np.random.default_rng(3)
-    took_ms = np.concatenate([np.exp(random.normal(1, 1.5, 5000)), [0.2, 0.9, 1.0, 60_000.0]])
-    counts = hdr_histograms.decode(hdr_histograms.encode(bin_counts(took_ms)))
+    latency_ms = np.concatenate([np.exp(random.normal(1, 1.5, 5000)), [0.2, 0.9, 1.0, 60_000.0]])
+    counts = hdr_histograms.decode(hdr_histograms.encode(bin_counts(latency_ms)))
     read_us = np.repeat(statistics.bin_value(counts.bins), counts.counts)
     # below 1 ms, whole microseconds are wider than bins
-    assert np.all(np.abs(read_us - np.sort(took_ms) * 1000) <= np.maximum(0.001 * read_us, 2.0))
+    assert np.all(np.abs(read_us - np.sort(latency_ms) * 1000) <= np.maximum(0.001 * read_us, 2.0))
 
 
 def test_a_histogram_returns_exactly_the_bins_from_1_ms_on() -> None:
@@ -97,10 +97,10 @@ def test_a_histogram_returns_exactly_the_bins_from_1_ms_on() -> None:
 def test_a_histogram_is_read_by_the_library() -> None:
     from hdrh.histogram import HdrHistogram
 
-    took_ms = np.exp(np.random.default_rng(4).normal(2, 0.5, 4000))
-    histogram = HdrHistogram.decode(hdr_histograms.encode(bin_counts(took_ms)))
+    latency_ms = np.exp(np.random.default_rng(4).normal(2, 0.5, 4000))
+    histogram = HdrHistogram.decode(hdr_histograms.encode(bin_counts(latency_ms)))
     assert histogram.get_total_count() == 4000
-    assert histogram.get_value_at_percentile(99) == pytest.approx(np.quantile(took_ms, 0.99) * 1000, rel=0.003)
+    assert histogram.get_value_at_percentile(99) == pytest.approx(np.quantile(latency_ms, 0.99) * 1000, rel=0.003)
 
 
 def test_two_pooled_runs_equal_the_analysis_of_their_union(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def poll(broker: int, at_ns: int, rows: dict[str, Row], count: int = 0, **more: 
         values |= {} if column == "IsrRackCount" else {f"{column}PartitionCount": sum(value or 0 for value in gauge)}
     about: dict[str, Any] = {
         "broker": broker,
-        "took_ms": 10.0,
+        "latency_ms": 10.0,
         "columns": COLUMNS,
         "partitions": rows,
         "values": values | more,
@@ -142,27 +142,27 @@ def test_a_gauge_more_than_two_seconds_late_is_wrong() -> None:
     assert any("UnderMinRackIsr of t-0 is 0" in reason for reason in verdict.because)
 
 
-@pytest.mark.parametrize(("took_ms", "valid"), [(499.0, "true"), (501.0, "true"), (4500.0, "unknown")])
-def test_a_slow_response_counts_only_where_nothing_changed(took_ms: float, valid: str) -> None:
+@pytest.mark.parametrize(("latency_ms", "valid"), [(499.0, "true"), (501.0, "true"), (4500.0, "unknown")])
+def test_a_slow_response_counts_only_where_nothing_changed(latency_ms: float, valid: str) -> None:
     """A slow response may show any moment of its duration; near a change it would extend the bound."""
 
     def slow(entry: Event) -> Event:
         late = entry.op == "metric" and entry.data["broker"] == 1 and entry.mono_ns > LOST_NS
-        return replace(entry, data={**entry.data, "took_ms": took_ms}) if late else entry
+        return replace(entry, data={**entry.data, "latency_ms": latency_ms}) if late else entry
 
     assert check_metrics([slow(entry) for entry in complete_history(late_ns=4 * S)]).valid == "false"
     verdict = check_metrics([slow(entry) for entry in complete_history()])
     assert verdict.valid == valid, verdict.because
     assert any("broker 1 did not respond for" in reason for reason in verdict.because) is (valid == "unknown")
     (unused,) = [int(found[1]) for note in verdict.notes if (found := re.search(r"of which (\d+) are ignored", note))]
-    assert (unused > 0) is (took_ms > 500)
+    assert (unused > 0) is (latency_ms > 500)
     # counts of the meter are not affected
     assert check_meter([slow(entry) for entry in complete_history()]).valid == "true"
     assert max(figures([slow(entry) for entry in complete_history()])["late_s"].values()) <= BEHIND_S + QUICK_S
 
 
 def test_the_delay_of_a_gauge_includes_the_duration_of_the_response() -> None:
-    late = [replace(entry, data={**entry.data, "took_ms": 400.0}) if entry.op == "metric" else entry
+    late = [replace(entry, data={**entry.data, "latency_ms": 400.0}) if entry.op == "metric" else entry
             for entry in complete_history(late_ns=3 * S // 2)]  # fmt: skip
     assert figures(late)["late_s"]["IsrRackCount"] == 1.4
 
@@ -257,7 +257,7 @@ def test_a_new_partition_must_have_its_gauges_within_the_bound(since_s: float, v
 
 def test_a_starting_broker_may_respond_without_gauges() -> None:
     empty_response = event(
-        BACK_NS - S // 2, "metrics", "metric", broker=3, took_ms=1.0, columns=[], partitions={}, values={}
+        BACK_NS - S // 2, "metrics", "metric", broker=3, latency_ms=1.0, columns=[], partitions={}, values={}
     )
     assert check_metrics([*complete_history(), empty_response]).valid == "true"
     assert check_meter([*complete_history(), empty_response]).valid == "true"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 import threading
 from pathlib import Path
 
@@ -11,7 +13,8 @@ from hypothesis import strategies as st
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
-from pyhooks.history.event_log import OPENING, OUTCOMES, Event, History
+from pyhooks.history.event_log import CONVERTED, OPENING, OUTCOMES, Event, History
+from pyhooks.history.events import PollDetails
 from untyped_events import event_now, note
 
 json_values = st.recursive(
@@ -53,6 +56,25 @@ def test_an_invalid_event_is_an_error_with_file_and_line(tmp_path: Path, line: s
     with pytest.raises(RackgateError, match=r"history\.jsonl:2") as caught:
         list(History(path).events())
     assert error in str(caught.value)
+
+
+def test_an_earlier_history_can_be_read_after_the_conversion(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    metrics = {"broker": 1, "late_ms": 0.5, "latency_ms": 2.5, "problem": "no response"}
+    lines = [event_now("p", "no-metadata", "unknown"), event_now("metrics", "metric", "unknown", **metrics)]
+    earlier = "".join(line.line() for line in lines).replace("latency_ms", "took_ms").replace("no-metadata", "learn")
+    path.write_text(earlier + event_now("p", "o", None).line().replace("null", '"info"', 1), encoding="utf-8")
+    poll = Event.parse(earlier.splitlines()[1])
+    with pytest.raises(ValueError, match=r"latency_ms: .*convert a history of an earlier version"):
+        PollDetails.of(poll)
+    subprocess.run([*shlex.split(CONVERTED), path], check=True)
+    events = list(History(path).events())
+    assert [(event.op, event.outcome) for event in events] == [
+        ("no-metadata", "unknown"),
+        ("metric", "unknown"),
+        ("o", None),
+    ]
+    assert [details.latency_ms for _, details in PollDetails.each(events)] == [2.5]
 
 
 def test_concurrent_writers_do_not_mix_lines(tmp_path: Path) -> None:

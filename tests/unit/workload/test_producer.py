@@ -51,7 +51,7 @@ class Fake:
     history: Path | None = None
 
     def fetch_metadata(self, topics: Sequence[str]) -> str:
-        self.steps += [f"learn {topic}" for topic in topics]
+        self.steps += [f"fetch metadata of {topic}" for topic in topics]
         return self.fails("fetch_metadata") or ""
 
     def send(self, records: Sequence[ProducerRecord]) -> None:
@@ -134,19 +134,19 @@ def test_every_record_is_announced_sent_and_reported(tmp_path: Path) -> None:
     assert min(client.announced_at_send) >= 1, "announced before the first record is sent"
     assert [event.data["to"] for event in with_op(events, "end")] == [{"0": 100, "1": 100, "2": 100}] * 2
     assert Records(events).unrecorded() == []
-    assert client.steps == ["learn t", "learn u", "close", "release"]
+    assert client.steps == ["fetch metadata of t", "fetch metadata of u", "close", "release"]
 
 
 def test_a_client_without_metadata_records_it_and_sends_anyway(tmp_path: Path) -> None:
     errors = ["org.apache.kafka.common.errors.TimeoutException"] * 2
     client = Fake(fails=lambda step: errors.pop() if step == "fetch_metadata" and errors else None)
     events = drive(replace(PLAN, topics=("t",)), tmp_path / "slow.jsonl", client)
-    assert client.steps.count("learn t") == 3
-    assert not with_op(events, "learn"), "the third try succeeded"
+    assert client.steps.count("fetch metadata of t") == 3
+    assert not with_op(events, "no-metadata"), "the third try succeeded"
     client = Fake(fails=lambda step: "TIMED_OUT" if step == "fetch_metadata" else None)
     events = drive(replace(PLAN, topics=("t",)), tmp_path / "never.jsonl", client)
-    (learned,) = with_op(events, "learn")
-    assert (learned.outcome, learned.data["exception"]) == ("unknown", "TIMED_OUT")
+    (no_metadata,) = with_op(events, "no-metadata")
+    assert (no_metadata.outcome, no_metadata.data["exception"]) == ("unknown", "TIMED_OUT")
     assert len(with_op(events, "produce")) == 300
 
 
@@ -214,7 +214,10 @@ def test_each_topic_of_a_probe_has_its_own_client(tmp_path: Path) -> None:
     produced = {topic: [event for event in events if event.data["topic"] == topic] for topic in "tu"}
     assert [event.data["exception"] for event in produced["u"]] == ["NotEnoughRacksException"] * 5
     assert {event.data["exception"] for event in produced["t"]} == {"not-reported"}
-    assert [client.steps for client in clients] == [["learn t", "close", "release"], ["learn u", "close", "release"]]
+    assert [client.steps for client in clients] == [
+        ["fetch metadata of t", "close", "release"],
+        ["fetch metadata of u", "close", "release"],
+    ]
     # in other modes the topics share one client
     clients.clear()
     ProducerRun(replace(plan, mode="plain"), History(tmp_path / "p"), create, dict.fromkeys(plan.topics, 1))
@@ -401,7 +404,7 @@ def test_a_client_that_cannot_be_closed_is_released(tmp_path: Path) -> None:
     plan = replace(PLAN, topics=("t",), count=3, seconds=None)
     with pytest.raises(RackgateError, match="the JVM does not respond"):
         drive(plan, path, client, 1)
-    assert client.steps == ["learn t", "release"]
+    assert client.steps == ["fetch metadata of t", "release"]
     events = list(History(path).events())
     assert [event.data["exception"] for event in with_op(events, "produce")] == ["not-reported"] * 3
     assert not with_op(events, "end")

@@ -60,7 +60,7 @@ def test_plans_are_executed_one_after_the_other(tmp_path: Path) -> None:
             path = tmp_path / f"a plan {number}.jsonl"
             standby.send_plan(number, "--count 2 --rate 20 --timeout-ms 300", path)
             assert standby.next_line() == f"{number} 0\n"
-            assert sorted(set(ops(path))) == ["end", "intend", "learn", "produce"]
+            assert sorted(set(ops(path))) == ["end", "intend", "no-metadata", "produce"]
             assert ops(path).count("produce") == 2
         assert standby.process.poll() is None
 

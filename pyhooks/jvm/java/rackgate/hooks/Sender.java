@@ -124,7 +124,7 @@ public final class Sender {
     }
 
     /** Waits until the producer knows a topic's partitions, for at most {@code max.block.ms}. */
-    public void learn(String topic) {
+    public void fetchMetadata(String topic) {
         producer.partitionsFor(topic);
     }
 
