@@ -56,7 +56,7 @@ class RollingTest(RackScenario):
 
         Each broker, then each controller, restarts cleanly with the overlay. The feature and R=2 are enabled, and a
         broker without the overlay can't join. Then R=1, a downgrade of the feature, and a restart of each node without
-        the overlay. At each stage R=2 and the feature are requested: the feature is refused as long as one node lacks
+        the overlay. At each stage R=2 and the feature are requested: the feature is rejected as long as one node lacks
         the overlay, R=2 as long as the feature is off, and the downgrade as long as a topic has R=2. Single attempts
         while only rack a is in sync are acknowledged with R=1 and rejected with R=2, for a stock client with an error
         that it knows.

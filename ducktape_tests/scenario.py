@@ -253,7 +253,7 @@ class RackScenario(Test):
         """Set ``min.insync.racks`` of the cluster, and wait until it applies to topics without their own value.
 
         Raises:
-            RackgateError: the cluster refused, or does not report the value in time.
+            RackgateError: the cluster rejected the change, or does not report the value in time.
         """
         inheriting = [topic.name for topic in self.specs if gate.MIN_INSYNC_RACKS not in topic.config]
         broker = self.kafka.brokers()[0]

@@ -31,7 +31,7 @@ CONTINUED: Behaviour = "continued"
 REFUSED: Behaviour = "was rejected"
 UNPROTECTED: Behaviour = "continued unprotected"
 UNKNOWN: Behaviour = "unknown"
-# Errors of the gate: Java exceptions without their package, and librdkafka's names. Any other error is no refusal.
+# Errors of the gate: Java exceptions without their package, and librdkafka's names. Any other error is no rejection.
 REFUSALS = frozenset(name.rsplit(".", 1)[-1] for name in TOO_FEW | TOO_FEW_AFTER_APPEND)
 
 
@@ -126,7 +126,7 @@ def exception_name(attempt: Attempt) -> str:
 
 
 def is_refusal(attempt: Attempt) -> bool:
-    """Return whether a gate refused this attempt."""
+    """Return whether a gate rejected this attempt."""
     return attempt.outcome in ("fail", "unknown") and exception_name(attempt) in REFUSALS
 
 
@@ -146,7 +146,7 @@ def behaviour(
         return UNKNOWN
     if acked == 0 and probe_acked == 0 and probe_refused > 0:
         return REFUSED
-    # The load's client retries refused records silently: only a probe that got acks shows that none was refused.
+    # The load's client retries rejected records silently: only a probe that got acks shows that none was rejected.
     if acked >= accepting_share * intended and probe_acked > 0 and probe_refused == 0:
         return CONTINUED if fewest_racks >= 2 else UNPROTECTED
     return UNKNOWN
@@ -258,7 +258,7 @@ def _probe(
     refused = [attempt for attempt in attempts if is_refusal(attempt)]
     settled = [attempt for attempt in attempts if window and window.from_ns <= attempt.done_ns < window.to_ns]
     heal_ns = fault.heal_ns if fault else None
-    # a refusal after the heal is not an effect of the fault
+    # a rejection after the heal is not an effect of the fault
     first_ns = next((x.done_ns for x in refused if fault and fault.inject_ns < x.done_ns < (heal_ns or math.inf)), None)
     return {
         "attempts": len(attempts),
@@ -289,7 +289,7 @@ def catch_up(
 ) -> dict[str, dict[str, float]] | None:
     """Return the durations of the probe's attempts before a fault and while the returned rack's followers catch up.
 
-    The rack has rejoined the ISR when attempts are no longer refused; on a topic that was not refused, when an ISR with
+    The rack has rejoined the ISR when attempts are no longer rejected; on a topic without rejections, when an ISR with
     the rack is observed. An attempt without an acknowledgement counts with the time until its error.
 
     Returns:

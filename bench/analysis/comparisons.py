@@ -66,7 +66,7 @@ class CellMeasurements:
         return max((share[name] for share in shares if share), default=0.0)
 
     def refused(self, arms: Sequence[str]) -> list[str]:
-        """Return those of these arms that a gate refused."""
+        """Return those of these arms that a gate rejected."""
         return [arm for arm in arms if arm in self.summary and self.summary[arm]["refused"]]
 
 
@@ -148,7 +148,7 @@ def compare(run: Sequence[CellMeasurements]) -> list[list[dict[str, Any]]]:
     A candidate's comparison is ``undecided`` in each of these cases:
 
     - The plan does not judge the quantile. The comparison is then not part of the family.
-    - One of its arms refuses records, and so has no latency.
+    - One of its arms rejects records, and so has no latency.
     - A block lacks one of the arms.
     - A measured record of either arm was not acknowledged. Quantiles of the acknowledged records alone would favour the
       arm that lost more.

@@ -1,7 +1,7 @@
 """Exit status of a run and the reasons for it: the only place that decides whether a run found something wrong.
 
 A run fails by what the gate or the records show: acknowledged records are lost, duplicated or were never sent; an arm
-refuses records, or accepts them, contrary to its ISR; an arm with R=2 lost records that it promises to keep. What was
+rejects records, or accepts them, contrary to its ISR; an arm with R=2 lost records that it promises to keep. What was
 to be judged and could not be is unknown, never a pass. Latency verdicts and a missed time target do not count.
 """
 
@@ -107,9 +107,9 @@ def _of_cell(cell: Mapping[str, Any]) -> Iterator[ExitReason]:
         subject = f"cell {cell['cell']}: {arm['label']}"
         expected = {arm["arm"] in lab["expected_to_refuse"] for lab in labs}
         observed = {arm["arm"] in lab[when] for lab in labs for when in ("refused", "refused_after") if when in lab}
-        # in results of earlier versions an arm whose records all timed out is refused, too
+        # in results of earlier versions an arm whose records all timed out is rejected, too
         refused = arm["refused"] and arm["refused_with"] in REFUSALS
-        # an arm whose whole load was refused counts as refused, whatever its probes got
+        # an arm whose whole load was rejected counts as rejected, whatever its probes got
         observed |= {True} if refused and arm["intended"] else set()
         if False in observed and True in expected:
             yield ExitReason("failed", subject, f"Accepted records, but should refuse them: {isr}.")

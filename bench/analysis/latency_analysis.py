@@ -102,7 +102,7 @@ def measurements(
         raw: observations of ``read_raw``; rows of other phases are ignored. The column ``cell`` may be missing if there
             is only one cell.
         planned: all cells of the run.
-        refusals: exception by cell and arm, for arms that got no load because a probe was refused.
+        refusals: exception by cell and arm, for arms that got no load because a probe was rejected.
 
     Raises:
         ValueError: there are several cells, but no column ``cell``.
@@ -111,7 +111,7 @@ def measurements(
     sent, acked = frame.where("measured"), frame.where("outcome = 'acked'")
     counts = sent.groupBy(*ARM).agg(*outcome_counts()).collect()
     outcomes = {(row["cell"], row["arm"]): row.asDict() for row in counts}
-    # why an arm that got no load was refused, or the most frequent error of an arm without acknowledgements
+    # why an arm that got no load was rejected, or the most frequent error of an arm without acknowledgements
     errors = dict(refusals or {})
     errors |= _errors(frame) if any(row["acked"] == 0 for row in outcomes.values()) else {}
     slots = count_bins(acked.where("kept"), "latency_ns", SLOT)
@@ -140,7 +140,7 @@ def cells(run: Sequence[CellMeasurements]) -> list[dict[str, Any]]:
     """Return the numbers of the latency phase for each cell; the verdicts of all cells form one family.
 
     Returns:
-        One entry per cell. ``arms``: counts, quantiles, pacer lateness and curve of each arm. A refused arm has no
+        One entry per cell. ``arms``: counts, quantiles, pacer lateness and curve of each arm. A rejected arm has no
         latencies, and its counts are 0 if it got no load; ``refused`` is true only if a gate refused it, and ``error``
         is set if nothing was acknowledged. ``rounds``: quantiles of each arm in each block, warm-up included.
         ``comparisons``: paired ratios with intervals and verdicts. ``detectable``: the smallest detectable ratio of the
@@ -285,12 +285,12 @@ def _arm(
     quantiles: Mapping[str, Mapping[Key, Mapping[float, float]]],
     error: str | None,
 ) -> dict[str, Any]:
-    """Return the entry of an arm; its ``outcomes`` are None if it got no load, because a probe was refused."""
+    """Return the entry of an arm; its ``outcomes`` are None if it got no load, because a probe was rejected."""
     plan, key = cell.scenario.latency, (cell.id, arm.id)
     counts = outcomes or dict.fromkeys(("intended", "acked", "failed", "unknown"), 0)
     highest = statistics.highest_quantile(counts["acked"], plan.min_beyond)
     latencies, late = quantiles["latency"].get(key, {}), quantiles["late"].get(key)
-    # Only a gate's error is a refusal; records that all timed out are not known to have been refused.
+    # Only a gate's error is a rejection; records that all timed out are not known to have been rejected.
     refused = outcomes is None or (counts["acked"] == 0 and error in REFUSALS)
 
     def allowed(values: Mapping[float, float]) -> dict[str, float | None]:
@@ -301,7 +301,7 @@ def _arm(
         "label": arm.label,
         "role": arm.latency,
         **{name: counts[name] for name in ("intended", "acked", "failed", "unknown")},
-        # A refused arm has no latency.
+        # A rejected arm has no latency.
         "refused": refused,
         "refused_with": error if refused else None,
         # Why nothing was acknowledged.

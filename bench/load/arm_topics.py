@@ -74,7 +74,7 @@ class BenchTopics:
         """Give topics the settings of arms, wait until the live brokers apply them, and return the seconds it took.
 
         Raises:
-            RackgateError: the cluster refuses, or a broker does not report the new values within the time limit.
+            RackgateError: the cluster rejects the settings, or a broker does not report them within the time limit.
         """
         begun = time.monotonic()
         wanted = {on[arm.id]: Requirement(arm.min_insync_replicas, arm.min_insync_racks) for arm in arms}
@@ -113,7 +113,7 @@ def delete(client: AdminClient, names: Sequence[str]) -> None:
     """Delete topics, without waiting for the deletion of their files.
 
     Raises:
-        RackgateError: the cluster refuses, or does not respond.
+        RackgateError: the cluster rejects the request, or does not respond.
     """
     for name, future in client.delete_topics(list(names), operation_timeout=DELETE_S, request_timeout=DELETE_S).items():
         try:

@@ -91,7 +91,7 @@ class Observations:
             if (latency_s := message.latency()) is not None:
                 self.client_us[at] = round(latency_s * 1e6)
         else:
-            # The client has retried, so an earlier attempt may have been appended before the refusal.
+            # The client has retried, so an earlier attempt may have been appended before the rejection.
             self.outcome[at], self.error[at] = UNKNOWN, str(error.name())
 
     def record_not_queued(self, clock: Callable[[], int], at: int) -> None:

@@ -40,7 +40,7 @@ def outages_command(
     """Kill, cut off and destroy racks repeatedly, count acknowledged records, and write index.html and results.json.
 
     For each arm and state: the share of the intended records that was acknowledged, the times from fault to first
-    refusal and from heal to first acknowledgement; and the records lost when a rack is destroyed.
+    rejection and from heal to first acknowledgement; and the records lost when a rack is destroyed.
     """
     from bench.analysis import exit_reasons, verdicts
     from bench.outages import outage_page, outage_results

@@ -25,7 +25,7 @@ from pyhooks.workload.topic_observer import observe_topics
 
 ISR_CHANGE_S = 40.0
 ELECTION_S = 60.0
-# Refused records stay open; a record that is not acknowledged by then was not promised to the client.
+# Rejected records stay open; a record that is not acknowledged by then was not promised to the client.
 FLUSH_S = 2.0
 NAME = "destruction"
 

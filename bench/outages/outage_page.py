@@ -42,7 +42,7 @@ def timelines(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             if outage["fault"] != state["fault"] or not numbers["proved"]:
                 continue
             topics = [topic for topic in numbers["topics"] if topic["replicas"] == state["replicas"]]
-            # refused records are acknowledged when the rack is back, possibly after the last record is sent
+            # rejected records are acknowledged when the rack is back, possibly after the last record is sent
             acks_s = [point["s"] + 1 for topic in topics for point in topic["series"] if point["acked"]]
             length_s = max([numbers["length_s"], *acks_s])
             shown = {**numbers, "topics": topics, "length_s": length_s, "number": outage["number"]}
@@ -115,7 +115,7 @@ def _pair(median_ms: Mapping[str, Any] | None, longest_ms: Mapping[str, Any] | N
 
 
 def _first_ack(arm: Mapping[str, Any]) -> str:
-    """Return the time from heal to first ack, and the number of outages with refusals in which there was none."""
+    """Return the time from heal to first ack, and the number of outages with rejections in which there was none."""
     text = _text(arm["first_ack_after_heal_s"], outage_results.seconds_text)
     if never := arm.get("no_ack_after_heal"):
         return f"none in {never}" if arm["first_ack_after_heal_s"] is None else f"{text}, none in {never}"
@@ -123,7 +123,7 @@ def _first_ack(arm: Mapping[str, Any]) -> str:
 
 
 def _refusal(arm: Mapping[str, Any], name: str) -> str:
-    """Return the time to the first refusal; without one, whether that is known."""
+    """Return the time to the first rejection; without one, whether that is known."""
     value = arm[name]
     if value is not None:
         missed = arm["proved"] - value["outages"]

@@ -409,7 +409,7 @@ def _overview_panel(
     for at, cell in enumerate(cells):
         refusing = [labels[arm["arm"]] for arm in cell["arms"] if arm["refused"] and arm["role"] != "control"]
         if refusing:
-            # beside the ratios of the arms that don't refuse
+            # beside the ratios of the arms that don't reject
             x, side = (span, "right") if at in measured else (1, "left")
             axes.annotate(
                 f" {refusing_arms(refusing)}", (x, at), color=palette.refusal, fontsize=8.5, va="center", ha=side

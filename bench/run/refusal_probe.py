@@ -1,4 +1,4 @@
-"""Probe of topics: one record to each by a Java producer without retries, which therefore hides no refusal."""
+"""Probe of topics: one record to each by a Java producer without retries, which therefore hides no rejection."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def refusal(producer: Producer, topic: str, response_s: float = RESPONSE_S) -> s
     """Probe one topic; see ``refusals``.
 
     Raises:
-        RackgateError: the topic neither accepted nor refused a record in any attempt.
+        RackgateError: the topic neither accepted nor rejected a record in any attempt.
     """
     error = ""
     for _ in range(ATTEMPTS):

@@ -20,7 +20,7 @@ from pyhooks.lab.link_emulator import describe_trouble
 
 # Shortest piece, in medians of the slowest arm.
 MEDIANS_OF_PIECE = 20
-# Fields of a cell's entry for one lab: which arms refused before and after the blocks, and which were expected to.
+# Fields of a cell's entry for one lab: which arms rejected before and after the blocks, and which were expected to.
 REFUSALS = ("session", "refused", "refused_after", "expected_to_refuse")
 
 
@@ -139,7 +139,7 @@ def piece_notes(cell: BenchCell, numbers: Mapping[str, Any]) -> list[str]:
 
 
 def refusals_by_lab(sessions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return for each lab of a cell which arms refused, and which were expected to."""
+    """Return for each lab of a cell which arms rejected, and which were expected to."""
     return [{name: lab[name] for name in REFUSALS} for lab in sessions]
 
 

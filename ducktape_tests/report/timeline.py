@@ -58,7 +58,7 @@ class TopicTimeline:
         acked: second to number of acknowledgements.
         refused: kind of error to second to number of errors.
         partitions: number to its states, each different from the previous one.
-        changes: of its settings: second, and the new values or a refused change.
+        changes: of its settings: second, and the new values or a rejected change.
     """
 
     name: str

@@ -77,8 +77,8 @@ def adopt_command(
 ) -> None:
     """Enforce min.insync.racks (R) on topics, in steps that each can be repeated.
 
-    preflight: check that nothing stands against it. observe: set min.insync.racks.observe, which refuses nothing.
-    report: read from each broker what would have been refused so far. enforce: enable the features, set R. verify:
+    preflight: check that nothing stands against it. observe: set min.insync.racks.observe, which rejects nothing.
+    report: read from each broker what would have been rejected so far. enforce: enable the features, set R. verify:
     check what each broker reports. Internal topics that the topics' records depend on get the same R.
 
     Each step reads from the cluster whether it is already done, so the command can be repeated after any end. It asks

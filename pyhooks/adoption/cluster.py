@@ -101,7 +101,7 @@ def refusals_of(rows: Iterable[tuple[str, str, str]]) -> ObservedRefusals:
         rows: object name, attribute and value as text of its beans.
 
     Raises:
-        LookupError: it does not count refusals: it has no overlay.
+        LookupError: it does not count rejections: it has no overlay.
     """
     counts: dict[str, dict[str | None, int]] = {OBSERVED_REFUSALS: {}, _PRODUCE_REQUESTS: {}}
     for metric in metrics_of(MetricsReading(tuple(rows)), -1, 0, 0):

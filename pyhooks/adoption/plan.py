@@ -108,7 +108,7 @@ Change = FeatureUpgrade | TopicSetting
 
 @dataclass(frozen=True)
 class ObservedRefusals:
-    """Accepted appends with acks=all that ``min.insync.racks.observe`` would have refused, counted by one broker.
+    """Accepted appends with acks=all that ``min.insync.racks.observe`` would have rejected, counted by one broker.
 
     A broker drops the meters of a topic when it stops leading it. Its total goes on until its restart.
     """
@@ -166,7 +166,7 @@ class AdoptionContext:
         commands: writes commands.
         preflight: command of the preflight.
         report: command that reads the report.
-        accepted: whether to go on though appends would have been refused, or it is unknown how many.
+        accepted: whether to go on though appends would have been rejected, or it is unknown how many.
     """
 
     goal: PreflightGoal

@@ -58,7 +58,7 @@ class AdoptingCluster(Protocol):
         """Make a change.
 
         Raises:
-            RefusedError: the cluster refused, so nothing has changed.
+            RefusedError: the cluster rejected the change, so nothing has changed.
             RackgateError: it is not known whether anything has changed, or will.
         """
 

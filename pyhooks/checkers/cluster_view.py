@@ -310,7 +310,7 @@ class RequirementTimeline:
         """Return the settings that may have applied to a topic within an interval; empty if unknown.
 
         Before the first and after the last event, the settings of that event apply. Between two different ones, both
-        may. From a ``begin`` on, old and new settings may apply until the change has settled or is refused. If its end
+        may. From a ``begin`` on, old and new settings may apply until the change has settled or is rejected. If its end
         is not recorded, they may until the new settings are seen; if it is recorded as not settled, indefinitely.
         """
         timeline = self._timeline.get(topic)
@@ -363,7 +363,7 @@ def _with_possible(recorded: Sequence[RecordedSettings]) -> list[tuple[RecordedS
 
 
 def _without_request(recorded: Sequence[RecordedSettings], index: int) -> list[RecordedSettings]:
-    """Return the events as if the request that the event at ``index`` refuses had never been made."""
+    """Return the events as if the request that the event at ``index`` rejects had never been made."""
     begins = [at for at in range(index) if recorded[at].step == "begin" and recorded[at].value == recorded[index].value]
     removed = {index, *begins[-1:]}
     return [replace(settings, step="") if at in removed else settings for at, settings in enumerate(recorded)]
@@ -399,7 +399,7 @@ def _after(before: _PossibleSettings, recorded: Sequence[RecordedSettings], inde
 
 
 def _end_is_recorded(rest: Sequence[RecordedSettings], value: Requirement) -> bool:
-    """Return whether the end of a change (settled, open or refused) is recorded before the next one begins."""
+    """Return whether the end of a change (settled, open or rejected) is recorded before the next one begins."""
     until = next((index for index, settings in enumerate(rest) if settings.step == "begin"), len(rest))
     return any(settings.step in ("settled", "open", "refused") and settings.value == value for settings in rest[:until])
 

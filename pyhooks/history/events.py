@@ -396,7 +396,7 @@ class SettingsDetails(Details, op="settings"):
     min_replicas: Annotated[int, Field(alias="min.insync.replicas")]  # ``min.insync.replicas``
     min_racks: Annotated[int, Field(alias="min.insync.racks")]  # ``min.insync.racks``
     asked_ns: Omittable[int] = None
-    error: Omittable[str] = None  # why the change was refused or did not settle
+    error: Omittable[str] = None  # why the change was rejected or did not settle
     brokers: Omittable[tuple[int, ...]] = None  # brokers that report the settings
     fenced: Omittable[tuple[int, ...]] = None  # brokers that were not queried
 

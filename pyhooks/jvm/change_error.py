@@ -1,4 +1,4 @@
-"""Errors of changes: whether the cluster refused a change, or it is unknown whether it was applied."""
+"""Errors of changes: whether the cluster rejected a change, or it is unknown whether it was applied."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ underscores; a meter becomes a counter that ends with ``_total``.
 
 The number of series must not grow with the number of partitions, so the MBeans of single partitions
 (``kafka.cluster:type=Partition``) are not queried: 10,000 partitions have 30,000 of them on their leaders. The gauges
-of brokers and controllers are their sums. The two meters of refusals by topic are exported, because Kafka creates them
-with the first refusal.
+of brokers and controllers are their sums. The two meters of rejections by topic are exported, because Kafka creates
+them with the first rejection.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def lower_command(
     Topics are lowered one after another, each in some seconds. One that is lowered already, by anyone, is refused. The
     cluster's default is not lowered by this command.
 
-    Exit status: 0 lowered, and restored unless --no-wait; 1 refused, or another client changed the value; 2 not known
+    Exit status: 0 lowered, and restored unless --no-wait; 1 rejected, or another client changed the value; 2 not known
     whether it was changed, or the cluster could not be queried; 130 interrupted: topics stay lowered.
     """
     if for_ is None and not until_healed:

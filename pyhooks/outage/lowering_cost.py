@@ -31,10 +31,10 @@ class LoweringCost:
         old: R in force before.
         new: R after.
         partitions: number of partitions.
-        refusing: partitions that refuse acks=all now, and would not any more.
+        refusing: partitions that reject acks=all now, and would not any more.
         short: partitions whose ISR spans fewer racks than R. Of these, the controller forgets which other replicas
             have the acknowledged records.
-        still_refusing: partitions that would still refuse, because of M or because even fewer racks are in sync.
+        still_refusing: partitions that would still reject, because of M or because even fewer racks are in sync.
         one_rack: partitions whose in-sync replicas are in one rack, which would acknowledge alone.
         racks: names of these racks.
         acknowledged: records acknowledged before in the partitions of ``short``; None if not known for all.

@@ -60,7 +60,7 @@ class TopicConfigs(Protocol):
         """Set R on a topic, or remove the topic's value.
 
         Raises:
-            RefusedError: the cluster refused, so nothing has changed.
+            RefusedError: the cluster rejected the change, so nothing has changed.
             RackgateError: it is not known whether the value has changed, or will.
         """
 

@@ -108,8 +108,9 @@ def check_command(
     A row shows M and R as configured, "=n" if the gate uses another number, and the source of the value. "observes n"
     is min.insync.racks.observe if it is set, which is never enforced.
 
-    A broker that does not respond within --timeout, refuses, or reports an invalid number is unknown, and the rest is
-    reported. The command ends at most 10 s after --timeout: starting Java and closing connections take time, too.
+    A broker that does not respond within --timeout, rejects a request, or reports an invalid number is unknown, and
+    the rest is reported. The command ends at most 10 s after --timeout: starting Java and closing connections take
+    time, too.
 
     Exit status: 0 nothing is at risk, 1 something is at risk or unknown, 2 the cluster could not be queried. With
     --plan: 0 the plan fixes all partitions that can't reach R, 1 some can't be fixed or are unknown.

@@ -39,7 +39,7 @@ class Choice:
 
     @property
     def criteria(self) -> tuple[float, float, float, float]:
-        """Criteria of the comparison, lower is better: refused, worst loss, copies, copies across racks."""
+        """Criteria of the comparison, lower is better: rejected, worst loss, copies, copies across racks."""
         return self.evaluation.refused.total, self.evaluation.worst.total, float(self.copies), self.cross_rack_copies
 
 
@@ -153,7 +153,7 @@ GOALS = (
 def recommend(choices: Sequence[Choice]) -> tuple[Recommendation, ...]:
     """Return a recommendation for each goal: the preferred choice among those that reach it.
 
-    - One rack destroyed: prefer writes that continue without any one broker, then fewest copies, then fewest refusals.
+    - One rack destroyed: prefer writes that continue without any one broker, then fewest copies, then rejections.
     - One rack unavailable: prefer no loss with a rack destroyed, else with a broker destroyed; then fewest copies.
     - Least cost: fewest copies, then fewest copies across racks.
     """

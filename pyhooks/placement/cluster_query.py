@@ -5,8 +5,8 @@ and the Admin client queries the least loaded broker. So each broker gets a conn
 network client. The handshake returns its versions and features, and DescribeConfigs its own settings and those of the
 topics that it has replicas of. Security and DNS are configured as for the Admin client.
 
-One timeout covers all requests together. A broker that does not respond in time, refuses or sends an invalid response
-is unknown, and so is all that only this broker knows. The rest of the report does not depend on it.
+One timeout covers all requests together. A broker that does not respond in time, rejects a request or sends an invalid
+response is unknown, and so is all that only this broker knows. The rest of the report does not depend on it.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ Model
 *Writes, at a random moment.* Each broker is unavailable with probability p and each rack with probability q, all
 independently. A replica is available if its broker and its rack are. The ISR is the set of available replicas, and one
 of them leads. The gate is ``pyhooks.kafka.gate``, with M and R capped by the replication factor. A produce request with
-acks=all is refused for the first of these reasons: no replica is available (no leader), the ISR has fewer than M
+acks=all is rejected for the first of these reasons: no replica is available (no leader), the ISR has fewer than M
 members (too few replicas, which Kafka reports first), or its members are in fewer than R racks. One rack acknowledges
-alone if the write is not refused and the whole ISR is in one rack.
+alone if the write is not rejected and the whole ISR is in one rack.
 
 *Acknowledged records.* acks=all waits for the whole ISR, so an acknowledged record is on all members of an ISR that
 passes the gate. In the window after that, each replica is destroyed with probability d and each rack with probability
@@ -62,7 +62,7 @@ ELRS: tuple[Elr, ...] = ("racks", "replicas", "off")
 
 @dataclass(frozen=True)
 class RefusedShares:
-    """Share of time in which acks=all is refused, by cause; the causes exclude each other."""
+    """Share of time in which acks=all is rejected, by cause; the causes exclude each other."""
 
     no_leader: float  # no replica is available
     replicas: float  # too few replicas are available: NotEnoughReplicasException
@@ -114,16 +114,16 @@ class Evaluation:
 
     placement: Placement
     limits: gate.Limits  # effective M and R
-    # whether writes are accepted if all replicas are available. Otherwise all are refused, and no record can be lost
+    # whether writes are accepted if all replicas are available. Otherwise all are rejected, and no record can be lost
     writable: bool
-    refused: RefusedShares  # share of time in which writes are refused
+    refused: RefusedShares  # share of time in which writes are rejected
     one_rack_alone: float  # share of time in which writes are accepted and the ISR is in one rack
     usual: LossProbability  # loss of acknowledged records, see the module's docstring
     worst: LossProbability  # likewise
     whole: LossProbability  # likewise
     # the sufficient ISR that is most likely to be destroyed completely; None if there is none
     worst_set: Placement | None
-    # how many arbitrary brokers may be unavailable while writes continue; -1 if all writes are refused
+    # how many arbitrary brokers may be unavailable while writes continue; -1 if all writes are rejected
     writes_without_brokers: int
     writes_without_racks: int  # how many arbitrary racks may be unavailable, likewise
     outlives_brokers: int  # how many arbitrary brokers may be destroyed without loss; -1 if nothing is acknowledged

@@ -2,7 +2,7 @@
 
 The severity decides the exit status of ``rackgate check``:
 
-- ``error``: a fault, or a configuration that can't work. Writes are refused, or a placement can't reach its R.
+- ``error``: a fault, or a configuration that can't work. Writes are rejected, or a placement can't reach its R.
 - ``unknown``: not determined, so it may be an error.
 - ``risk``: no fault now. But one more fault (a broker, a rack) stops writes, or the loss of a rack loses acknowledged
   records, *and this cluster could avoid that* with another placement or once all replicas are in sync.

@@ -118,7 +118,7 @@ class ClusterSnapshot:
 
 @dataclass(frozen=True)
 class StoppingLosses:
-    """Single brokers and racks, sorted, after whose loss the gate refuses the remaining ISR."""
+    """Single brokers and racks, sorted, after whose loss the gate rejects the remaining ISR."""
 
     brokers: tuple[int, ...] = ()
     racks: tuple[str, ...] = ()

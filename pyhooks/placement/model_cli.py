@@ -105,7 +105,7 @@ def exact_command(
 ) -> None:
     """Evaluate one placement by exact sums over all failures of its brokers and racks.
 
-    The report has how often acks=all is refused and why, how often one rack acknowledges alone, and how likely
+    The report has how often acks=all is rejected and why, how often one rack acknowledges alone, and how likely
     acknowledged records are lost because all replicas that can lead are destroyed. "worst" is the ISR most likely to be
     destroyed that M, R and ELR allow, "usual" the ISR of a random moment, "whole" an ISR of all replicas. The model and
     its limits: pyhooks/placement/exact_model.py.
@@ -149,7 +149,7 @@ def plan_command(
 ) -> None:
     """Compare RF, M, R and placements for new topics of a cluster with these racks, and recommend some.
 
-    The table has for each choice refusals, losses of acknowledged records (worst and usual, as in "rackgate model
+    The table has for each choice rejections, losses of acknowledged records (worst and usual, as in "rackgate model
     exact"), stored copies (RF) and copies that cross racks. A choice that another one dominates is grey. R 1-2 in a row
     means that both have the same effect.
     """

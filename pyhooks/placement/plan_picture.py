@@ -1,4 +1,4 @@
-"""Plot of a plan: refused writes against possible loss for each choice, with the Pareto frontier."""
+"""Plot of a plan: rejected writes against possible loss for each choice, with the Pareto frontier."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write(choices: Sequence[Choice], recommendations: Sequence[Recommendation], 
 
 
 def draw(choices: Sequence[Choice], recommendations: Sequence[Recommendation]) -> Figure:
-    """Draw a panel for each RF: refusals against the worst loss on logarithmic axes, and the Pareto frontier."""
+    """Draw a panel for each RF: rejections against the worst loss on logarithmic axes, and the Pareto frontier."""
     shown = [choice for choice in choices if min(_point(choice)) > 0]
     factors = sorted({choice.copies for choice in shown})
     columns = max(1, min(COLUMNS, len(factors)))
@@ -90,7 +90,7 @@ def _panel(axes: Axes, shown: Sequence[Choice], advised: set[Choice]) -> None:
                 fontweight="bold" if choice in advised else "normal",
             )  # fmt: skip
     axes_style(axes, LIGHT)
-    # no choice is in this corner: few refusals and little loss exclude each other
+    # no choice is in this corner: few rejections and little loss exclude each other
     axes.legend(loc="lower left", labelcolor=LIGHT.ink, fontsize=9, handletextpad=0.2, borderaxespad=0.2)
 
 

@@ -28,7 +28,7 @@ PARTITIONS_SHOWN = 6
 
 @dataclass(frozen=True)
 class _StoppedPartition:
-    """Partition that would refuse acks=all without the brokers."""
+    """Partition that would reject acks=all without the brokers."""
 
     number: int
     code: str

@@ -77,7 +77,7 @@ class ObservedTopic:
         return ""
 
     def refuses(self, min_racks: int) -> tuple[ReportedPartition, ...]:
-        """Return the partitions that have a leader and would refuse acks=all with this R, by R or M."""
+        """Return the partitions that have a leader and would reject acks=all with this R, by R or M."""
         return tuple(
             partition
             for partition in self.partitions

@@ -111,7 +111,7 @@ def simulate_command(
     copy: Annotated[str, _option(failures.COPY, "Time to fill an empty disk.")] = failures.COPY.value,
     as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
 ) -> None:
-    """Simulate years of a cluster: how long acks=all is refused, what is lost, how often one rack acknowledges alone.
+    """Simulate years of a cluster: how long acks=all is rejected, what is lost, how often one rack acknowledges alone.
 
     Brokers fail, restart, lag and lose disks, racks are unavailable or destroyed, failures come in bursts. Partitions
     are placed as by Kafka and follow its rules: sessions, ISR, ELR, elections, M and R. All settings are simulated on

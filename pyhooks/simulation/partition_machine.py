@@ -16,7 +16,7 @@ in the ISR again. The machine runs each script under each setting by the rules o
   replica with a replaced disk is removed when it returns, unless no other one is left. When R is lowered to 1 and
   there is no leader, only the first one stays.
 - A replica that returns, or no longer lags, joins the ISR when it has caught up with a leader.
-- An operator lowers R to 1 when writes have been refused for missing racks for the reaction time, which clears the ELR
+- An operator lowers R to 1 when writes have been rejected for missing racks for the reaction time, which clears the ELR
   of a sufficient ISR, and restores R the same time after all replicas are in the ISR.
 
 Each replica has all acknowledged records up to some moment: an ISR member up to now, since acks=all waits for the whole
@@ -96,7 +96,7 @@ class GateSetting:
     min_replicas: int
     min_racks: int
     elr: Elr = "racks"
-    lower_s: float = NEVER  # from the first refusal for missing racks until the operator lowers R
+    lower_s: float = NEVER  # from the first rejection for missing racks until the operator lowers R
 
 
 @dataclass(frozen=True)
@@ -545,10 +545,10 @@ class _Rows:
         self.status = status.astype(np.int64)
         racks = self.racks[self.pattern, self.isr]
         self.alone = racks == 1
-        # the operator's clock starts with refusals for missing racks, or when R is lowered and all replicas are in sync
+        # the operator's clock starts with rejections for missing racks, or when R is lowered and all are in sync
         all_in_sync = self.isr == self.full
         starts = np.where(self.lowered, all_in_sync, (self.status == Status.RACKS) & led)
-        # an operator is not called if no failure caused the refusals: the placement cannot meet R
+        # an operator is not called if no failure caused the rejections: the placement cannot meet R
         starts &= self.lowered | (self.racks[self.pattern, self.full] >= self.configured_min_racks)
         continues = np.where(self.lowered, all_in_sync, (racks < self.min_racks) | ~led)
         running = np.where(continues, self.operator_at, NEVER)

@@ -47,7 +47,7 @@ class SettingSummary:
     """Figures of a setting."""
 
     setting: GateSetting
-    refused: Figure  # fraction of partition-time in which acks=all is refused or waits
+    refused: Figure  # fraction of partition-time in which acks=all is rejected or waits
     by_status: dict[Status, Figure]
     alone: Figure  # fraction in which one rack acknowledges alone
     lowered: Figure  # fraction in which the operator has lowered R
@@ -55,7 +55,7 @@ class SettingSummary:
     by_cause: dict[Cause, Figure]
     events: Figure  # losses of any number of partitions in a year of the cluster
     tail_s: float | None  # mean seconds of acknowledged writes lost by partitions that do not lose all; None if none
-    refused_less: Figure  # how much less is refused than with the first setting
+    refused_less: Figure  # how much less is rejected than with the first setting
     lost_less: Figure  # how many partitions fewer lose records in a year
 
 

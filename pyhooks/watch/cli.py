@@ -70,7 +70,7 @@ def watch_command(
     ] = None,
     lab: LabOption = None,
 ) -> None:
-    """Show racks, brokers and partitions live: which are writable, refuse writes or are stuck; Ctrl-C ends it.
+    """Show racks, brokers and partitions live: which are writable, reject writes or are stuck; Ctrl-C ends it.
 
     One line a partition, the worst first: leader, replicas (those out of the ISR in brackets), racks in the ISR
     against min.insync.racks, ISR against min.insync.replicas, high watermark (▲ moves, ■ frozen, · still), results

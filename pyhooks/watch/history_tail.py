@@ -33,7 +33,7 @@ class HistoryTail:
         self._incomplete_line = b""
         self._invalid_lines = 0
         self._first_invalid = ""
-        # by topic and partition: ok, refused, unknown
+        # by topic and partition: ok, rejected, unknown
         self._counts: dict[tuple[str, int], list[int]] = {}
         self._faults: dict[tuple[str, str, str], FaultObservation] = {}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pyhooks.lab.cluster_control import ProcessState
 
-# Partition of events that name none: the client of a refused record knows only its topic.
+# Partition of events that name none: the client of a rejected record knows only its topic.
 ANY_PARTITION = -1
 
 
@@ -53,7 +53,7 @@ class ProduceCounts:
     """Produce attempts by outcome, since the start of the history."""
 
     ok: int = 0  # acknowledged
-    refused: int = 0  # refused for certain
+    refused: int = 0  # rejected for certain
     unknown: int = 0  # neither
 
     def __add__(self, other: ProduceCounts) -> ProduceCounts:

@@ -46,10 +46,10 @@ class OutcomeRates:
     """Produce attempts per second as seen by clients."""
 
     ok_per_s: float  # acknowledged
-    refused_per_s: float  # refused for certain
+    refused_per_s: float  # rejected for certain
     unknown_per_s: float  # neither
     # whether attempts of unknown partition are included, which count for the whole topic: clients do not know the
-    # partition of a refused record
+    # partition of a rejected record
     whole_topic: bool = False
 
 
