@@ -197,7 +197,7 @@ class RollingTest(RackScenario):
         process_events.excuse(self.history, [THIRD], process_events.NOT_LET_IN)
         wait_for(
             lambda: self._count(node, REGISTRATION_REFUSED) > refused,
-            goal=f"a refused registration of {node.name}",
+            goal=f"a rejected registration of {node.name}",
             timeout_s=START_S,
         )
         self._probe_one_rack("R=2, and broker 3 starts without the overlay", NOT_ENOUGH_RACKS)

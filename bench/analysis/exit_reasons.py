@@ -22,7 +22,7 @@ ReasonVerdict = Literal["failed", "unknown"]
 # A failure outweighs any number of unknowns.
 STATUSES: Mapping[ReasonVerdict, int] = {"failed": 1, "unknown": 2}
 EXIT_STATUS = (
-    "Exit status: 0 no failure was found; 1 records are lost, duplicated or invented, or an arm accepts or refuses"
+    "Exit status: 0 no failure was found; 1 records are lost, duplicated or invented, or an arm accepts or rejects"
     " records contrary to its ISR; 2 that is unknown, or an error ended the command."
 )
 DUPLICATES_BY_CLIENT = (
@@ -100,7 +100,7 @@ def _of_cell(cell: Mapping[str, Any]) -> Iterator[ExitReason]:
     # results of earlier versions have no row for each lab, only that of the last lab
     labs = cell.get("refusals") or [findings]
     if any("refused" not in lab for lab in labs):
-        yield ExitReason("unknown", f"cell {cell['cell']}", "The arms were not probed for refusals.")
+        yield ExitReason("unknown", f"cell {cell['cell']}", "The arms were not probed for rejections.")
         return
     isr = _isr(len(findings["isr"]), findings["isr_racks"])
     for arm in cell["arms"]:
@@ -112,9 +112,9 @@ def _of_cell(cell: Mapping[str, Any]) -> Iterator[ExitReason]:
         # an arm whose whole load was rejected counts as rejected, whatever its probes got
         observed |= {True} if refused and arm["intended"] else set()
         if False in observed and True in expected:
-            yield ExitReason("failed", subject, f"Accepted records, but should refuse them: {isr}.")
+            yield ExitReason("failed", subject, f"Accepted records, but should reject them: {isr}.")
         if True in observed and False in expected:
-            yield ExitReason("failed", subject, f"Refused records, but should accept them: {isr}.")
+            yield ExitReason("failed", subject, f"Rejected records, but should accept them: {isr}.")
         if not refused and not arm["acked"]:
             error = arm.get("error") or arm.get("refused_with")
             yield ExitReason("unknown", subject, f"Nothing was acknowledged{f': {error}' if error else ''}.")
@@ -155,7 +155,7 @@ def _of_topic(
     elif len({answer.passes for answer in answers}) != 1:
         yield ExitReason("unknown", subject, "Its expected behaviour is unknown: its ISR was sufficient only at times.")
     elif (first := answers[0]).passes is (topic["behaviour"] == REFUSED):
-        did = "Refused records, but should accept them" if first.passes else "Accepted records, but should refuse them"
+        did = "Rejected records, but should accept them" if first.passes else "Accepted records, but should reject them"
         yield ExitReason(
             "failed", subject, f"{did}: {_isr(first.replicas, first.racks)}; M={limits.replicas}, R={limits.racks}."
         )
@@ -230,7 +230,7 @@ def _missing_evidence(topic: Mapping[str, Any]) -> str:
     probe = topic["probe"]
     return (
         f"in the settled outage {topic.get('settled_acked', 0):,} of {topic.get('settled_intended', 0):,} records were"
-        f" acknowledged, and the probe got {probe['settled_acked']} acks and {probe['settled_refused']} refusals"
+        f" acknowledged, and the probe got {probe['settled_acked']} acks and {probe['settled_refused']} rejections"
     )
 
 

@@ -96,7 +96,7 @@ def _latency_text(
 ) -> str:
     if row["reason"] == "refused":
         refusals = [f"{_label(arms, arm)} ({arms[arm]['refused_with']})" for arm in row["refused"]]
-        return f"No latency to compare: records of {' and '.join(refusals)} are refused."
+        return f"No latency to compare: records of {' and '.join(refusals)} are rejected."
     if row["reason"] == "not acknowledged":
         return f"{row['not_acked']:,} measured records were not acknowledged, so the percentiles are not comparable."
     if row["reason"] == "missing":
@@ -196,7 +196,7 @@ def _outage_text(topic: Mapping[str, Any], numbers: Mapping[str, Any]) -> str:
     racks = topic["fewest_racks"]
     if racks is not None:
         text += f", with {racks} rack{'s' if racks != 1 else ''} in the ISR"
-    text += f"; the probe without retries got {probe['settled_acked']} acks and {probe['settled_refused']} refusals"
+    text += f"; the probe without retries got {probe['settled_acked']} acks and {probe['settled_refused']} rejections"
     if probe["exceptions"] and topic["behaviour"] == REFUSED:
         name = max(probe["exceptions"], key=probe["exceptions"].__getitem__)
         text += f" ({name}"

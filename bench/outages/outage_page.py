@@ -75,8 +75,8 @@ HEAD = (
     "behaviour",
     "acked before the heal, of those intended in the outage",
     "the same in the settled outage",
-    "fault to first refusal, probe",
-    "fault to first refusal, broker metric",
+    "fault to first rejection, probe",
+    "fault to first rejection, broker metric",
     "heal to first ack",
     "probe before the fault: median, longest",
     "probe while the returned rack catches up: median, longest",
@@ -130,7 +130,7 @@ def _refusal(arm: Mapping[str, Any], name: str) -> str:
         return outage_results.seconds_text(value) + (f", none in {missed}" if missed else "")
     if not arm["proved"] or (name == "first_refusal_meter_s" and arm["meter_unknown"]):
         return UNKNOWN
-    return "no refusal"
+    return "no rejection"
 
 
 def markdown(result: Mapping[str, Any]) -> str:

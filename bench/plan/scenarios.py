@@ -176,7 +176,7 @@ def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | N
     except ValueError as error:
         raise table.wrong("state", str(error)) from error
     if len(refusing) == len(cell.scenario.latency_arms):
-        raise table.wrong("state", "every arm refuses records in it, so there is nothing to measure")
+        raise table.wrong("state", "every arm rejects records in it, so there is nothing to measure")
     return cell
 
 

@@ -18,7 +18,7 @@ HEAD = (
     "arm",
     "acked of intended",
     "acked in settled outage",
-    "first refusal after fault",
+    "first rejection after fault",
     "first ack after heal",
     "behaviour",
 )

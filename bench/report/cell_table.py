@@ -65,10 +65,10 @@ def arm_labels(cell: Mapping[str, Any]) -> dict[str, str]:
 
 
 def refusing_arms(arms: Sequence[str]) -> str:
-    """Format refusing arms, such as "A refuses" or "A, A' and B refuse"; "no arm refuses" without any."""
+    """Format rejecting arms, such as "A rejects" or "A, A' and B reject"; "no arm rejects" without any."""
     if len(arms) < 2:
-        return f"{arms[0] if arms else 'no arm'} refuses"
-    return f"{', '.join(arms[:-1])} and {arms[-1]} refuse"
+        return f"{arms[0] if arms else 'no arm'} rejects"
+    return f"{', '.join(arms[:-1])} and {arms[-1]} reject"
 
 
 def _setting(cell: Mapping[str, Any]) -> list[str]:
@@ -131,7 +131,7 @@ def markdown(result: Mapping[str, Any]) -> str:
         " to be equivalent, the verdict is undecided.",
         "",
         "Availability: records that were acknowledged before the client gave them up, however long they waited. The"
-        " first refusal is that of a probe without retries, one for each topic.",
+        " first rejection is that of a probe without retries, one for each topic.",
         "",
         *markdown_table(availability_table.HEAD, [arm.row for arm in availability_table.arm_availabilities(result)]),
         "",

@@ -46,7 +46,7 @@ CAPTIONS = {
         "Hollow: a quantile that the plan does not judge in this cell. Squares: the control, two equal arms."
     ),
     "timeline": (
-        "Acknowledgements per second. Grey: the rack is unavailable. Dashed: the intended rate. Crosses: refusals of "
+        "Acknowledgements per second. Grey: the rack is unavailable. Dashed: the intended rate. Crosses: rejections of "
         "the probe without retries. Below each: racks of the topic's ISR."
     ),
 }

@@ -114,7 +114,7 @@ def measure(session: MeasurementSession, cell: BenchCell) -> None:
         refusing = run.probe_arms()
         run.driven = [arm.id for arm in cell.scenario.latency_arms if arm.id not in refusing]
         if not run.driven:
-            raise RackgateError(f"cell {cell.id}: every arm refuses: {refusing}")
+            raise RackgateError(f"cell {cell.id}: every arm rejects: {refusing}")
         run.warm_up()
         begun_ns = time.monotonic_ns()
         settled_s = run.measure_blocks(rate_per_s)

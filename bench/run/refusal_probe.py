@@ -43,4 +43,4 @@ def refusal(producer: Producer, topic: str, response_s: float = RESPONSE_S) -> s
         error = sent.errors[0].java_class.rsplit(".", 1)[-1] if sent.errors else ""
         if not error or error in REFUSALS:
             return error
-    raise RackgateError(f"a probe of topic {topic} got {error} {ATTEMPTS} times, which is neither an ack nor a refusal")
+    raise RackgateError(f"a probe of topic {topic} got {error} {ATTEMPTS} times, neither an ack nor a rejection")

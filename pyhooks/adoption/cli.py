@@ -52,7 +52,7 @@ def adopt_command(
         bool,
         typer.Option(
             "--accept-report",
-            help="Go on though writes would have been refused, or it is unknown whether. --yes does not.",
+            help="Go on though writes would have been rejected, or it is unknown whether. --yes does not.",
         ),
     ] = False,
     bootstrap_controller: Annotated[

@@ -257,7 +257,7 @@ def _changing_step(
 
 def _preflight(facts: PreflightFacts, context: AdoptionContext, *, enforced: bool) -> AdoptionStep:
     does = f"check whether {MIN_INSYNC_RACKS}={context.goal.racks} can be enforced"
-    why = "an obstacle that is found later refuses writes, or voids the promise"
+    why = "an obstacle that is found later rejects writes, or voids the promise"
     if enforced:
         return AdoptionStep("preflight", "done", does, why, f"{MIN_INSYNC_RACKS} is enforced already")
     findings = preflight_findings(facts, context.goal, context.commands)
@@ -279,8 +279,8 @@ def _preflight(facts: PreflightFacts, context: AdoptionContext, *, enforced: boo
 
 def _observe(facts: PreflightFacts, context: AdoptionContext, *, enforced: bool) -> AdoptionStep:
     racks = context.goal.racks
-    does = f"set {MIN_INSYNC_RACKS_OBSERVE}={racks} on topics, which refuses nothing"
-    why = "brokers count and log what would be refused, before any producer is"
+    does = f"set {MIN_INSYNC_RACKS_OBSERVE}={racks} on topics, which rejects nothing"
+    why = "brokers count and log what would be rejected, before any producer is"
     if enforced:
         return AdoptionStep("observe", "done", does, why, f"{MIN_INSYNC_RACKS} is enforced already")
     settings: list[Change] = [
@@ -301,7 +301,7 @@ def _report(
     *,
     enforced: bool,
 ) -> AdoptionStep:
-    does = "read from every broker how many appends would have been refused"
+    does = "read from every broker how many appends would have been rejected"
     why = "after enforcement these fail at the producers, or wait for racks"
     if enforced:
         return AdoptionStep("report", "done", does, why, f"{MIN_INSYNC_RACKS} is enforced already")
@@ -324,16 +324,16 @@ def _report(
     text = f"{requests} produce requests were counted by the leaders since they lead"
     state: StepState = "done"
     if known:
-        state, text = "not met", f"writes would have been refused; {text}"
+        state, text = "not met", f"writes would have been rejected; {text}"
     elif missing:
         beans = "kafka.server:type=BrokerTopicMetrics,name=ObservedRackCheckFailuresPerSec"
         line = f"If {MIN_INSYNC_RACKS} were {context.goal.racks}, this leader would reject writes"
         state, text = "unknown", f"not all brokers were read: name their JMX ports with --jmx, or read {beans}"
         text += f" on each, or its log for lines '{line}', and continue with --accept-report"
     elif requests:
-        text = f"nothing would have been refused; {text}"
+        text = f"nothing would have been rejected; {text}"
     else:
-        text = "nothing was produced since the leaders lead, so nothing would have been refused; observe for longer"
+        text = "nothing was produced since the leaders lead, so nothing would have been rejected; observe for longer"
     if state != "done" and context.accepted:
         state, text = "done", f"accepted with --accept-report: {text}"
     return AdoptionStep("report", state, does, why, text, commands=commands, findings=known + unread)
@@ -344,9 +344,9 @@ def _refused(facts: PreflightFacts, report: RefusalReport, topics: Sequence[Chec
     for broker, refusals in sorted(report.refusals.items()):
         for name, count in sorted(refusals.by_topic.items()):
             if name in names and count:
-                yield f"{name}: {count} appends with acks=all on broker {broker} would have been refused"
+                yield f"{name}: {count} appends with acks=all on broker {broker} would have been rejected"
         if refusals.earlier:
-            yield f"broker {broker}: {refusals.earlier} appends to topics that it led earlier would have been refused"
+            yield f"broker {broker}: {refusals.earlier} appends to topics that it led earlier would have been rejected"
     for topic in topics:
         for one in topic.partitions:
             needed = gate.capped(racks, len(one.replicas))
@@ -359,7 +359,7 @@ def _refused(facts: PreflightFacts, report: RefusalReport, topics: Sequence[Chec
 def _enforce(facts: PreflightFacts, context: AdoptionContext) -> AdoptionStep:
     racks = context.goal.racks
     does = f"enable the features and set {MIN_INSYNC_RACKS}={racks} on topics"
-    why = f"from then on acks=all waits for in-sync replicas in {racks} racks, and refuses with fewer"
+    why = f"from then on acks=all waits for in-sync replicas in {racks} racks, and is rejected with fewer"
     off = tuple(name for name in (ELR_FEATURE, RACKS_FEATURE) if _level_differs(name, facts))
     settings: list[Change] = [FeatureUpgrade(off)] if off else []
     settings += [TopicSetting(topic.name, MIN_INSYNC_RACKS, racks) for topic in context.goal.concerned(facts.cluster)]

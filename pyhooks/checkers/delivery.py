@@ -80,7 +80,7 @@ class _TopicDelivery:
 
     def _check_attempt(self, attempt: Attempt) -> None:
         if attempt.outcome == "fail" and self.count[attempt.key]:
-            self.findings.wrong.append(f"{self.topic}: refused record {attempt.key} was read")
+            self.findings.wrong.append(f"{self.topic}: rejected record {attempt.key} was read")
         if not self.records.acks_all(attempt):
             return
         absent = _absence(attempt, self.count, self.reads)

@@ -238,12 +238,14 @@ def check_meter(events: Sequence[Event]) -> Verdict:
     attempts = Records(events).attempts
     runs = {str(intend.run) for _, intend in IntendDetails.each(events) if not _is_countable(intend)}
     findings = Findings(
-        missing=[f"run {run} does not count refusals: not one record a request, once, by name" for run in sorted(runs)]
+        missing=[
+            f"run {run} does not count rejections: not one record a request, once, by name" for run in sorted(runs)
+        ]
     )
     refused = sum(attempt.exception in REFUSED for attempt in attempts)
     lost = sum(attempt.outcome == "unknown" and attempt.exception not in REFUSED for attempt in attempts)
     if not refused:
-        findings.missing.append("no record was refused due to too few racks")
+        findings.missing.append("no record was rejected due to too few racks")
     counted, resets = 0, 0
     begun_ns = min((attempt.sent_ns for attempt in attempts), default=0)
     ended_ns = max((attempt.done_ns for attempt in attempts), default=0)
@@ -259,7 +261,7 @@ def check_meter(events: Sequence[Event]) -> Verdict:
             # The meter of a restarted broker begins at 0.
             resets += count < before
             counted += round(count - before if count >= before else count)
-    counts = f"the meters counted {counted} refusals, producers received {refused}"
+    counts = f"the meters counted {counted} rejections, producers received {refused}"
     details = f"{lost} results were lost", f"{resets} meters were reset"
     if not findings.missing and counted != refused:
         if refused < counted <= refused + lost or (counted < refused and resets):

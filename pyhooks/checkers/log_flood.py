@@ -112,7 +112,7 @@ def check_flood(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdi
     )
     refusing = {line.partition for line in lines if line.text.partition("] ")[2].startswith(BEGINS)}
     findings.missing += [
-        f"{partition} had too few racks, and its leader logged no refusal"
+        f"{partition} had too few racks, and its leader logged no rejection"
         for partition in sorted(short.keys() - refusing)
     ]
     if short:

@@ -122,8 +122,8 @@ def check_stops(events: Sequence[Event]) -> Verdict:
     for outage in probed:
         name = f"{outage.arm}, {outage.topic}"
         counts = (
-            f"{name}: in an outage {outage.refused} attempts refused due to too few racks and {outage.short} due to too"
-            f" few replicas, {outage.acked} acknowledged, {outage.unclear} others"
+            f"{name}: in an outage {outage.refused} attempts rejected due to too few racks and {outage.short} due to"
+            f" too few replicas, {outage.acked} acknowledged, {outage.unclear} others"
         )
         expected, other = outage.refused, outage.acked
         if outage.arm != OVERLAY:

@@ -81,5 +81,5 @@ def check_phases(events: Sequence[Event], *, attempts_min: int) -> Verdict:
         if before is None or after is None:
             findings.missing.append(f"{name}: the log size before and after is not recorded")
         elif before != after:
-            findings.wrong.append(f"{name}: the log of {topic} grew by {after - before} bytes though all were refused")
+            findings.wrong.append(f"{name}: the log of {topic} grew by {after - before} bytes though all were rejected")
     return findings.verdict("phases")

@@ -210,8 +210,8 @@ def _check_doubtful(
     if explained:
         lasted_s = (explained[-1].done_ns - explained[0].sent_ns) / NS
         findings.notes.append(
-            f"{partition}: {len(explained)} attempts were refused within {lasted_s:.1f} s while a broker that came back"
-            " was out of the ISR, as the controller logged"
+            f"{partition}: {len(explained)} attempts were rejected within {lasted_s:.1f} s while a broker that came"
+            " back was out of the ISR, as the controller logged"
         )
     if doubtful := [attempt for attempt in contradicting if attempt not in explained]:
         findings.missing.append(
@@ -344,7 +344,7 @@ def _check_span(
 
 
 def _result(attempt: Attempt) -> str:
-    return "acknowledged" if attempt.outcome == "ok" else f"refused with {attempt.exception}"
+    return "acknowledged" if attempt.outcome == "ok" else f"rejected with {attempt.exception}"
 
 
 def _state(partition: PartitionName, window: SettledWindow) -> str:

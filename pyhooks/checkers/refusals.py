@@ -51,19 +51,19 @@ def check_refusals(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ve
                     if problem := _problem(attempt, client, few_replicas=True in few_replicas):
                         findings.add(f"{partition}: {problem}", certain=client is not None)
     riding = {name for _, ride in RideDetails.each(events) for name in ride.clients}
-    findings.missing += [f"{client}: no refusal could be judged" for client in sorted(riding - judged)]
+    findings.missing += [f"{client}: no rejection could be judged" for client in sorted(riding - judged)]
     if not counts:
-        findings.missing.append("no refusal due to too few replicas or racks could be judged")
-    findings.notes += [f"{count} refusals with {name.rpartition('.')[2]}" for name, count in sorted(counts.items())]
+        findings.missing.append("no rejection due to too few replicas or racks could be judged")
+    findings.notes += [f"{count} rejections with {name.rpartition('.')[2]}" for name, count in sorted(counts.items())]
     return findings.verdict("refusals")
 
 
 def _problem(attempt: Attempt, client: str | None, *, few_replicas: bool) -> str:
     """Describe the problem with a rejection, if any."""
     if client is None:
-        return f"the client whose record {attempt.key} was refused is not recorded"
+        return f"the client whose record {attempt.key} was rejected is not recorded"
     expected = REPLICAS_NAMES if few_replicas or client not in KNOWS_RACKS else RACKS_NAMES
     if attempt.exception in expected:
         return ""
     cause = "replicas" if few_replicas else "racks"
-    return f"record {attempt.key} of a client {client} was refused with {attempt.exception} due to too few {cause}"
+    return f"record {attempt.key} of a client {client} was rejected with {attempt.exception} due to too few {cause}"

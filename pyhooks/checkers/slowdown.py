@@ -141,7 +141,7 @@ def _block_problems(name: Name, block: Block, sent: Mapping[str, Sequence[Attemp
         acked = sum(attempt.outcome == "ok" for attempt in probes)
         if len(probes) < PROBES_MIN or len(probes) != (refused if name[0] == GATE else acked):
             yield (
-                f"{_text(name)}: of {len(probes)} attempts at {topic} {refused} refused due to too few racks, {acked} "
+                f"{_text(name)}: of {len(probes)} attempts at {topic} {refused} rejected due to too few racks, {acked} "
                 f"acknowledged; required: all, and at least {PROBES_MIN}"
             )
         moments_ns = [block.from_ns, *sorted(attempt.done_ns for attempt in probes), block.to_ns]
@@ -201,7 +201,7 @@ def check_slowdown(events: Sequence[Event]) -> Verdict:
             result.missing.append(f"{kind}: {intervals}")
             continue
         ratio, control = intervals
-        slowdown = f"{kind}: while other records are refused it takes {_shown(ratio)} times as long as while accepted"
+        slowdown = f"{kind}: while other records are rejected it takes {_shown(ratio)} times as long as while accepted"
         difference = f"{kind}: two identical arms: {_shown(control)}"
         result.notes += [slowdown, difference]
         if not control.inside(*statistics.band_ends(BAND)):

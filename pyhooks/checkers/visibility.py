@@ -84,7 +84,7 @@ def check_visibility(events: Sequence[Event], *, settle_s: float = SETTLE_S, sho
     for partition, unordered in sorted(attempts_of(records, acks_all=False).items()):
         attempts = sorted(unordered, key=lambda attempt: attempt.done_ns)
         findings.wrong += [
-            f"{partition}: record {attempt.key} with acks=1 was refused with {attempt.exception}"
+            f"{partition}: record {attempt.key} with acks=1 was rejected with {attempt.exception}"
             for attempt in attempts
             if attempt.exception in TOO_FEW
         ]

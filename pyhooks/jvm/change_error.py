@@ -37,5 +37,5 @@ def change_error(action: str, error: JavaError) -> RackgateError:
     """
     reason = "no response in time" if error.java_class == TIMEOUT else error.text or error.java_class
     if error.java_class in REFUSALS:
-        return RefusedError(f"{action}: the cluster refused: {reason}", exit_status=1)
+        return RefusedError(f"{action}: rejected by the cluster: {reason}", exit_status=1)
     return RackgateError(f"{action}: failed: {reason}")

@@ -65,7 +65,7 @@ def levels(response: bytes) -> Mapping[str, int]:
     if code == _UNSUPPORTED_VERSION:
         return {}
     if code:
-        raise RackgateError(f"{_NAME} was refused with Kafka's error code {code}")
+        raise RackgateError(f"{_NAME} was rejected with Kafka's error code {code}")
     for _ in range(at.compact_count()):
         at.take(6)
         at.skip_tags()

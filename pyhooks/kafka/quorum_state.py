@@ -154,7 +154,7 @@ def _member(at: Reader) -> Member:
 def _refused(at: Reader) -> None:
     code, message = at.number(">h"), at.compact_text()
     if code:
-        raise RackgateError(f"{_NAME} was refused with Kafka's error code {code}{f': {message}' if message else ''}")
+        raise RackgateError(f"{_NAME} was rejected with Kafka's error code {code}{f': {message}' if message else ''}")
 
 
 def _array(at: Reader, element: Callable[[Reader], T]) -> list[T]:

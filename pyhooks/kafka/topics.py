@@ -291,7 +291,7 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
                 return False
             # an earlier attempt that timed out may have been applied
             kind = RefusedError if error.args[0].code() in refusals and not silent else RackgateError
-            raise kind(f"{action}: the cluster refused: {error.args[0].str()}") from error
+            raise kind(f"{action}: rejected by the cluster: {error.args[0].str()}") from error
         return True
 
     wait_for(accepted, goal=action, timeout_s=READY_S, interval_s=0.2)
@@ -379,7 +379,7 @@ def _elect(
     except KafkaException as error:
         if error.args[0].code() in {KafkaError._TIMED_OUT, KafkaError.NOT_CONTROLLER}:
             return None
-        raise RackgateError(f"{action}: the cluster refused: {error.args[0].str()}") from error
+        raise RackgateError(f"{action}: rejected by the cluster: {error.args[0].str()}") from error
     late: set[str] = set()
     refused: set[str] = set()
     for where, result in results.items():
@@ -411,6 +411,6 @@ def _result(future: Future[Any], action: str) -> Any:
     try:
         return future.result(timeout=3 * REQUEST_S)
     except KafkaException as error:
-        raise RackgateError(f"{action}: the cluster refused: {error.args[0].str()}") from error
+        raise RackgateError(f"{action}: rejected by the cluster: {error.args[0].str()}") from error
     except TimeoutError as error:
         raise RackgateError(f"{action}: no response within {3 * REQUEST_S:.0f} s") from error

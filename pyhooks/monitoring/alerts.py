@@ -53,8 +53,8 @@ ALERTS: tuple[Alert, ...] = (
         "page",
         f"sum(increase(kafka_server_replicamanager_rackcheckfailure_total[1m])) > 0 and sum({_UNDER}) > 0",
         "",
-        "Producers are refused because of missing racks: {{ $value | humanize }} refusals in a minute, with retries",
-        "Find the topics on the dashboard (refusals by topic). The runbook, Assess, tells when to wait, to move a "
+        "Producers are rejected because of missing racks: {{ $value | humanize }} rejections in a minute, with retries",
+        "Find the topics on the dashboard (rejections by topic). The runbook, Assess, tells when to wait, to move a "
         "replica or to lower R.",
     ),
     Alert(
@@ -78,7 +78,7 @@ ALERTS: tuple[Alert, ...] = (
         "page",
         f"sum({_UNDER}) > 0",
         "30s",
-        "{{ $value }} partitions refuse acks=all because their ISRs span too few racks",
+        "{{ $value }} partitions reject acks=all because their ISRs span too few racks",
         "List them with kafka-topics.sh --describe --under-min-rack-isr-partitions; see which rack is missing. "
         "Then the runbook, Assess.",
     ),
@@ -103,7 +103,7 @@ ALERTS: tuple[Alert, ...] = (
         "page",
         "sum(kafka_server_replicamanager_underminisrpartitioncount) > 0",
         "",
-        "{{ $value }} partitions refuse acks=all because their ISRs have too few replicas",
+        "{{ $value }} partitions reject acks=all because their ISRs have too few replicas",
         "Bring brokers back: kafka-topics.sh --describe --under-min-isr-partitions names the replicas.",
     ),
     Alert(
@@ -136,7 +136,7 @@ ALERTS: tuple[Alert, ...] = (
         "ticket",
         f"max({_TOO_FEW_RACKS}) > 0",
         "",
-        "{{ $value }} partitions have replicas in too few racks: they refuse acks=all even when all brokers are up",
+        "{{ $value }} partitions have replicas in too few racks: they reject acks=all even when all brokers are up",
         "rackgate check --plan plans the moves.",
     ),
     Alert(

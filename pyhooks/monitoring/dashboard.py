@@ -45,13 +45,13 @@ class Panel:
 
 NUMBERS = (
     Panel(
-        "Partitions that refuse: racks",
+        "Partitions that reject writes: racks",
         (Query(f"sum({_MANAGER}_underminrackisrpartitioncount)", "under min.insync.racks"),),
         "Partitions whose ISR spans fewer racks than min.insync.racks.",
         red_from=1,
     ),
     Panel(
-        "Partitions that refuse: replicas",
+        "Partitions that reject writes: replicas",
         (Query(f"sum({_MANAGER}_underminisrpartitioncount)", "under min.insync.replicas"),),
         "Partitions whose ISR has fewer replicas than min.insync.replicas.",
         red_from=1,
@@ -73,27 +73,27 @@ GRAPHS = (
     Panel(
         "Partitions and min.insync.racks",
         (
-            Query(f"sum({_MANAGER}_underminrackisrpartitioncount)", "under: refuse"),
+            Query(f"sum({_MANAGER}_underminrackisrpartitioncount)", "under: reject"),
             Query(f"sum({_MANAGER}_atminrackisrpartitioncount)", "at the minimum"),
         ),
-        "At the minimum: one more rack lost, and they refuse. Replicas in exactly that many racks always count.",
+        "At the minimum: one more rack lost, and they reject writes. Replicas in exactly that many racks always count.",
     ),
     Panel(
-        "Refusals because of missing racks",
+        "Rejections because of missing racks",
         (Query(f"sum by (rack, instance) (rate({_MANAGER}_rackcheckfailure_total[1m]))", "{{rack}} {{instance}}"),),
-        "Refused appends by broker; retries count again.",
+        "Rejected appends by broker; retries count again.",
         "ops",
     ),
     Panel(
-        "Refusals by topic",
+        "Rejections by topic",
         (Query(f"topk(10, sum by (topic) (rate({_TOPICS}_rackcheckfailures_by_topic_total[1m])))", "{{topic}}"),),
-        "The ten topics with most refused appends. Empty until the first refusal.",
+        "The ten topics with most rejected appends. Empty until the first rejection.",
         "ops",
     ),
     Panel(
         "Partitions and replicas in sync",
         (
-            Query(f"sum({_MANAGER}_underminisrpartitioncount)", "under min.insync.replicas: refuse"),
+            Query(f"sum({_MANAGER}_underminisrpartitioncount)", "under min.insync.replicas: reject"),
             Query(f"sum({_MANAGER}_atminisrpartitioncount)", "at min.insync.replicas"),
             Query(f"sum({_MANAGER}_underreplicatedpartitions)", "replicas out of sync"),
         ),
@@ -135,7 +135,7 @@ GRAPHS = (
         "Conditions that rackgate check explains.",
     ),
     Panel(
-        "What min.insync.racks.observe would refuse",
+        "What min.insync.racks.observe would reject",
         (
             Query(f"sum({_MANAGER}_underobservedminrackisrpartitioncount)", "partitions"),
             Query(f"sum(rate({_TOPICS}_observedrackcheckfailures_total[1m]))", "appends a second"),

@@ -101,7 +101,7 @@ METRICS: tuple[ExportedMetric, ...] = (
     *(ExportedMetric(f"kafka.server:type=ReplicaManager,name={name}", _BROKER_HELP[name]) for name in BROKER_GAUGES),
     ExportedMetric(
         "kafka.server:type=ReplicaManager,name=RackCheckFailureRate",
-        "Appends refused because of missing racks, for each partition of a request",
+        "Appends rejected because of missing racks, for each partition of a request",
         "counter",
     ),
     ExportedMetric(
@@ -124,14 +124,14 @@ METRICS: tuple[ExportedMetric, ...] = (
         "Offline partitions that only a replica with an unclean shutdown can lead",
     ),
     ExportedMetric(
-        f"{_TOPIC_METERS}{REFUSALS}", "Appends refused because of missing racks, by topic", "counter", by_topic=True
+        f"{_TOPIC_METERS}{REFUSALS}", "Appends rejected because of missing racks, by topic", "counter", by_topic=True
     ),
     ExportedMetric(
-        f"{_TOPIC_METERS}{OBSERVED_REFUSALS}", "Appends that min.insync.racks.observe would have refused", "counter"
+        f"{_TOPIC_METERS}{OBSERVED_REFUSALS}", "Appends that min.insync.racks.observe would have rejected", "counter"
     ),
     ExportedMetric(
         f"{_TOPIC_METERS}{OBSERVED_REFUSALS}",
-        "Appends that min.insync.racks.observe would have refused, by topic",
+        "Appends that min.insync.racks.observe would have rejected, by topic",
         "counter",
         by_topic=True,
     ),

@@ -107,7 +107,7 @@ def cost_lines(cost: LoweringCost) -> tuple[str, ...]:
     racks = ", ".join(cost.racks)
     lines = [
         f"{cost.topic}: min.insync.racks {cost.old} -> {cost.new}; of {cost.partitions}"
-        f" partition{'s' * (cost.partitions != 1)}, {cost.refusing} refuse acks=all now and would accept it again"
+        f" partition{'s' * (cost.partitions != 1)}, {cost.refusing} reject acks=all now and would accept it again"
     ]
     if cost.one_rack:
         lines.append(
@@ -120,7 +120,7 @@ def cost_lines(cost: LoweringCost) -> tuple[str, ...]:
             f" {records(cost.acknowledged)}"
         )
     if cost.still_refusing:
-        lines.append(f"  {cost.still_refusing} would still refuse acks=all: too few replicas or racks are in sync")
+        lines.append(f"  {cost.still_refusing} would still reject acks=all: too few replicas or racks are in sync")
     if not cost.refusing:
-        lines.append("  no partition refuses acks=all now, so lowering R has no benefit at the moment")
+        lines.append("  no partition rejects acks=all now, so lowering R has no benefit at the moment")
     return tuple(lines)

@@ -151,7 +151,7 @@ def cluster_findings(cluster: ClusterSnapshot, default: IsrRequirements | None) 
         required = max([default.min_racks if default else 1, *map(effective_racks, cluster.topics)])
         means = f"{brokers_text(without_rack)} without a rack: they count for no rack"
         if required > 1:
-            means += f", while min.insync.racks is up to {required}; a raise of it is refused"
+            means += f", while min.insync.racks is up to {required}; a raise of it is rejected"
         findings.append(
             Finding(
                 "error" if required > 1 else "risk" if racks else "notice",
@@ -174,7 +174,7 @@ def cluster_findings(cluster: ClusterSnapshot, default: IsrRequirements | None) 
                 "error",
                 "default-above-racks",
                 f"brokers require {default.min_racks} racks by default, and there are {len(racks)}: a new topic with"
-                f" that many replicas would refuse every write with acks=all{condition}",
+                f" that many replicas would reject every write with acks=all{condition}",
                 "add brokers in other racks, or lower min.insync.racks of the cluster",
             )
         )
@@ -307,7 +307,7 @@ def _capped_findings(topic: CheckedTopic, requirements: IsrRequirements) -> Iter
     if has_several and requirements.replicas.value > fewest:
         means = (
             f"min.insync.replicas={requirements.replicas.value} is above the number of replicas: Kafka 3.7 and later"
-            f" treat it as {fewest}, earlier ones refuse every write with acks=all"
+            f" treat it as {fewest}, earlier ones reject every write with acks=all"
         )
         yield Finding("notice", "replicas-capped", means, f"set it to {fewest}, or add replicas", topic.name)
 
@@ -337,11 +337,11 @@ def _current_notes(forecast: PartitionForecast) -> Iterable[_Note]:
     out_of_sync = _out_of_sync(forecast)
     if not decision.enough_replicas:
         means = (
-            f"refuses acks=all now: {decision.replicas} in sync, min.insync.replicas requires {decision.need_replicas}"
+            f"rejects acks=all now: {decision.replicas} in sync, min.insync.replicas requires {decision.need_replicas}"
         )
         yield _Note("error", "too-few-replicas", means, _BACK, brokers=out_of_sync)
     if not decision.enough_racks and forecast.reachable:
-        means = f"refuses acks=all now: in sync in rack {{racks}}, min.insync.racks requires {decision.need_racks}"
+        means = f"rejects acks=all now: in sync in rack {{racks}}, min.insync.racks requires {decision.need_racks}"
         yield _Note("error", "too-few-racks", means, _BACK, brokers=out_of_sync, racks=forecast.isr_racks)
 
 
@@ -361,9 +361,9 @@ def _reach_notes(
             if replica in cluster.brokers and cluster.brokers[replica].rack == NO_RACK
         )
         if not cluster.enforced:
-            effect = "would refuse acks=all as soon as min.insync.racks is enforced"
+            effect = "would reject acks=all as soon as min.insync.racks is enforced"
         elif forecast.writable:
-            effect = "refuses acks=all as soon as its reassignment has ended"
+            effect = "rejects acks=all as soon as its reassignment has ended"
         else:
             effect = "never accepts a write with acks=all"
         means = f"{effect}: replicas in rack {{racks}}, min.insync.racks requires {needed}"

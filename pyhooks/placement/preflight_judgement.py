@@ -287,7 +287,7 @@ def _broker_software(facts: PreflightFacts, commands: CommandWriter) -> Iterator
         remedy = _restart_each(f"upgrade to Kafka {base.version} and put the overlay first", brokers, commands)
         yield ReadinessFinding("kafka-version", "obstacle", brokers_text(brokers), text, remedy)
     if stock:
-        text = f"they run Kafka {release_of(base.metadata_version)} without the overlay: the feature is refused"
+        text = f"they run Kafka {release_of(base.metadata_version)} without the overlay: the feature is rejected"
         remedy = _restart_each(
             f"make sure that it is {base.version}, put the overlay first on the classpath", stock, commands
         )
@@ -339,7 +339,7 @@ def _controllers(facts: PreflightFacts, commands: CommandWriter) -> Iterator[Rea
     stock = [node for node, response in sorted(facts.controllers.responses.items()) if response.supported_level < 1]
     if stock:
         releases = {release_of(facts.controllers.responses[node].metadata_version) for node in stock}
-        text = f"they run Kafka {', '.join(sorted(releases))} without the overlay: the feature is refused"
+        text = f"they run Kafka {', '.join(sorted(releases))} without the overlay: the feature is rejected"
         subject = f"controllers {names_text(list(map(str, stock)))}"
         change = f"run Kafka {paths.kafka_version()} with the overlay first on the classpath"
         remedy = _restart_controllers(change, stock, commands)
@@ -479,7 +479,7 @@ def _racks_of_brokers(
     racks = {broker.rack for broker in brokers if broker.rack != NO_RACK}
     without = sorted(broker.broker_id for broker in brokers if broker.rack == NO_RACK)
     if without:
-        text = f"no rack: they count for none, and {MIN_INSYNC_RACKS} above 1 is refused where they have replicas"
+        text = f"no rack: they count for none, and {MIN_INSYNC_RACKS} above 1 is rejected where they have replicas"
         remedy = _restart_each("set broker.rack in the properties", without, commands)
         yield ReadinessFinding("brokers-without-rack", "obstacle", brokers_text(without), text, remedy)
     for group in similar_racks(racks):
@@ -497,7 +497,7 @@ def _racks_of_brokers(
         severity: ReadinessSeverity = "unknown" if strangers else "obstacle"
         yield ReadinessFinding("fewer-racks-than-required", severity, "cluster", text, remedy)
     elif len(racks) == goal.racks:
-        text = f"there are {len(racks)} racks: the loss of any one refuses acks=all until it is back or R is lowered"
+        text = f"there are {len(racks)} racks: without any one, acks=all is rejected until it is back or R is lowered"
         remedy = "# add brokers in one more rack, or accept it"
         yield ReadinessFinding("no-spare-rack", "notice", "cluster", text, remedy)
 
@@ -523,7 +523,7 @@ def _placements(facts: PreflightFacts, goal: PreflightGoal, commands: CommandWri
             names = sorted({rack_name(racks.get(replica, "unknown")) for one in bad for replica in one.target})
             text = (
                 f"replicas of {_partitions(bad)} are in too few racks for {MIN_INSYNC_RACKS}={needed}: in"
-                f" {names_text(names)}; they would refuse every write with acks=all"
+                f" {names_text(names)}; they would reject every write with acks=all"
             )
             plan = ("--racks", str(goal.racks), "--plan-to", "plan.json")
             execute = ("--reassignment-json-file", "plan.json", "--execute")

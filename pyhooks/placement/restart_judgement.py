@@ -152,7 +152,7 @@ def _stopped_partition(
     if not decision.enough_racks:
         racks_text = f"{len(decision.racks)} rack{'s' * (len(decision.racks) != 1)}"
         missing.append(f"in sync in {racks_text}, {MIN_INSYNC_RACKS} requires {decision.need_racks}")
-    text = f"acks=all would be refused: {' and '.join(missing)}"
+    text = f"acks=all would be rejected: {' and '.join(missing)}"
     target = partition.target
     when_whole = limits_of(requirements, len(target), enforced=enforced).decide(set(target) - brokers, racks)
     out_of_sync = tuple(replica for replica in target if replica not in partition.isr and replica not in brokers)

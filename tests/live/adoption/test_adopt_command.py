@@ -86,7 +86,7 @@ def test_from_no_required_racks_to_enforced_ones(tmp_path: Path) -> None:
         assert (status, states(steps)) == (1, ["done", "done", "not met", "pending", "pending"])
         # the leader may have changed since on a busy machine, and then counts them under its total alone
         (finding,) = steps["report"]["findings"]
-        assert re.fullmatch(rf"(orders: |broker \d: ){RECORDS} appends .* would have been refused", finding)
+        assert re.fullmatch(rf"(orders: |broker \d: ){RECORDS} appends .* would have been rejected", finding)
         assert len(steps["enforce"]["commands"]) == 2
 
         status, steps = adopt(bootstrap, "orders", "--yes", "--accept-report", *jmx)

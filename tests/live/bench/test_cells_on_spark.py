@@ -82,7 +82,7 @@ def test_a_refusing_arm_has_no_latency_and_undecided_comparisons(made: dict[str,
     assert reasons["C"] != "refused"
     verdict = next(one for one in verdicts.latency_verdicts(numbers) if one["subject"].startswith("M=2, R=2"))
     assert verdict["verdict"] == "undecided"
-    assert verdict["text"].startswith("No latency to compare: records of M=2, R=2 (NOT_ENOUGH_REPLICAS) are refused")
+    assert verdict["text"].startswith("No latency to compare: records of M=2, R=2 (NOT_ENOUGH_REPLICAS) are rejected")
     # If the baseline rejects all records, no arm is compared, and neither is the control.
     without = made["numbers"]["cell-2"]["comparisons"]
     assert {row["reason"] for row in without} == {"refused"}

@@ -340,14 +340,14 @@ def test_a_result_of_several_cells_has_each_cell_s_pictures_and_one_table(
     subjects = [row["subject"] for row in both["verdicts"] if row["about"] == "latency"]
     # The second cell compares only the median.
     assert [subject.split(":")[0] for subject in subjects] == ["healthy", "healthy", "isr-2"]
-    assert "refuses records (NotEnoughReplicasException), no latency" in page
+    assert "rejects records (NotEnoughReplicasException), no latency" in page
     verdict = next(row for row in both["verdicts"] if row["subject"].startswith("isr-2"))
-    assert verdict["text"].startswith("No latency to compare: records of M=3 (NotEnoughReplicasException) are refused")
+    assert verdict["text"].startswith("No latency to compare: records of M=3 (NotEnoughReplicasException) are rejected")
     rows = [line for line in cell_table.markdown(both).split("Availability")[0].splitlines() if line.startswith("| ")]
     assert len(rows) == 1 + 2
     assert all(line.count("|") == len(cell_table.HEAD) + 1 for line in rows)
     assert "slower" in rows[1]
-    assert "no latency: M=3 refuses" in rows[2]
+    assert "no latency: M=3 rejects" in rows[2]
 
 
 def test_a_cell_with_its_own_baseline_names_it(result: dict[str, Any]) -> None:

@@ -214,7 +214,7 @@ def test_the_text_about_twelve_cells_equals_the_stored_result() -> None:
     ]
     assert {cell["cell"] for _, cell in compared} == set(rows)
     for row, cell in compared:
-        verdict = f"{verdicts.interval_text(row['ratio'])}, {row['verdict']}" if row["ratio"] else "both refuse"
+        verdict = f"{verdicts.interval_text(row['ratio'])}, {row['verdict']}" if row["ratio"] else "both reject"
         assert verdict in rows[cell["cell"]], f"{cell['cell']}: {verdict}"
     assert f"{stored['end_to_end']['acked']:,} acknowledged records" in text
     assert f"{stored['target']['duration_min']:.1f} minutes" in text

@@ -87,7 +87,7 @@ def test_lowered_in_an_outage_and_restored_when_the_rack_is_back(
         assert produce(brokers, "1") == "ok"
         asked = operator.run("lower", TOPIC, "--to", "1", "--for", "1s", "--reason", "rack b lost power")
         assert (asked.returncode, produce(brokers)) == (1, RACKS_REFUSED)
-        assert "1 refuse acks=all now and would accept it again" in asked.stdout
+        assert "1 reject acks=all now and would accept it again" in asked.stdout
         assert "one rack alone (a) would acknowledge in 1: at once " in asked.stdout
         assert "use --yes" in asked.stderr
 

@@ -55,7 +55,7 @@ def test_request_to_a_broker() -> None:
         (framed(ON)[:-5], "no response to ApiVersions: the connection ended"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is it Kafka"),
         (framed(ON[:60]), "can't read its response"),
-        (framed(bytes.fromhex("00000001001f00000000")), "refused with Kafka's error code 31"),
+        (framed(bytes.fromhex("00000001001f00000000")), "rejected with Kafka's error code 31"),
     ],
 )
 def test_invalid_responses(answer: bytes, text: str) -> None:

@@ -296,7 +296,7 @@ def test_without_the_feature_r_is_not_enforced_and_the_placement_is_reported() -
     assert state.writable
     assert not state.reachable
     (finding,) = [f for f in found.findings if f.code == "racks-out-of-reach"]
-    assert finding.means.startswith("would refuse acks=all as soon as min.insync.racks is enforced")
+    assert finding.means.startswith("would reject acks=all as soon as min.insync.racks is enforced")
 
 
 def test_without_the_feature_an_insufficient_placement_acknowledges_in_one_rack() -> None:

@@ -234,8 +234,8 @@ def test_appends_that_would_have_been_refused_stop_at_the_report_unless_accepted
     status, left, step = outcome(cluster)
     assert (status, left, step.state) == (1, "report", "not met")
     assert step.findings == (
-        "orders: 7 appends with acks=all on broker 2 would have been refused",
-        "broker 2: 4 appends to topics that it led earlier would have been refused",
+        "orders: 7 appends with acks=all on broker 2 would have been rejected",
+        "broker 2: 4 appends to topics that it led earlier would have been rejected",
     )
     assert "50 produce requests" in step.text
     assert cluster.changes == []
@@ -249,7 +249,7 @@ def test_a_report_without_any_produce_request_says_so() -> None:
     assert (steps[2].state, steps[2].text.split(",")[0]) == ("done", "nothing was produced since the leaders lead")
     cluster.counted[1] = ObservedRefusals({}, 0, {"orders": 7})
     steps, _ = adoption(cluster, "report").plan()
-    assert steps[2].text.startswith("nothing would have been refused; 7 produce requests were counted")
+    assert steps[2].text.startswith("nothing would have been rejected; 7 produce requests were counted")
 
 
 def test_refusals_of_other_topics_do_not_count() -> None:
@@ -349,9 +349,9 @@ def test_killed_at_each_change_a_repetition_continues(number: int, *, applied: b
 
 
 def test_a_refused_change_is_not_met_and_an_unanswered_one_is_verified() -> None:
-    cluster = SimulatedCluster(fails=RefusedError("the cluster refused: policy", exit_status=1), applies=False)
+    cluster = SimulatedCluster(fails=RefusedError("rejected by the cluster: policy", exit_status=1), applies=False)
     status, left, step = outcome(cluster)
-    assert (status, left, step.text) == (1, "observe", "the cluster refused: policy")
+    assert (status, left, step.text) == (1, "observe", "rejected by the cluster: policy")
     cluster = SimulatedCluster(fails=RackgateError("no response in time"))
     assert outcome(cluster)[:2] == (0, None)
     cluster = SimulatedCluster(fails=RackgateError("no response in time"), applies=False)

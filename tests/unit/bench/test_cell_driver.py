@@ -352,7 +352,7 @@ def test_a_load_has_the_partitions_of_its_cell(this: FakeSession) -> None:
 
 def test_a_cell_in_which_every_arm_refuses_ends_the_run(this: FakeSession) -> None:
     this.responses = lambda names: dict.fromkeys(names, "NotEnoughReplicasException")
-    with pytest.raises(RackgateError, match="cell healthy-20: every arm refuses"):
+    with pytest.raises(RackgateError, match="cell healthy-20: every arm rejects"):
         cell_measurement.measure(this, cell_of("healthy-20"))
 
 

@@ -301,10 +301,10 @@ FULL_ISR = {"at_s": 20.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]}
         (1, {"acked": 0}, "unknown", "Nothing was acknowledged, not even before and after the outage."),
         (1, {"window_s": None, "behaviour": UNKNOWN}, "unknown", "was not observed to leave its ISR"),
         (0, {"behaviour": UNPROTECTED}, "failed",
-         "Accepted records, but should refuse them: its ISR was 2 brokers in rack a; M=3, R=1."),
+         "Accepted records, but should reject them: its ISR was 2 brokers in rack a; M=3, R=1."),
         (4, {"behaviour": REFUSED, "settled_done": 0}, "failed",
-         "Refused records, but should accept them: its ISR was 2 "),
-        (5, {"behaviour": REFUSED}, "failed", "Refused records, but should accept them"),
+         "Rejected records, but should accept them: its ISR was 2 "),
+        (5, {"behaviour": REFUSED}, "failed", "Rejected records, but should accept them"),
     ],
 )  # fmt: skip
 def test_a_topic_that_contradicts_its_isr_is_an_objection(

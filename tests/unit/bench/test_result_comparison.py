@@ -213,7 +213,7 @@ def test_rejecting_arms_and_missing_ratios_are_compared() -> None:
     assert result_comparison.compare_results(rejecting, rejecting)["verdict"] == "alike"
     only_b_rejects = result_comparison.compare_results(plain, rejecting)
     assert only_b_rejects["verdict"] == "differs"
-    assert only_b_rejects["pairs"][0]["why"] == "no arm refuses in A and A refuses in B"
+    assert only_b_rejects["pairs"][0]["why"] == "no arm rejects in A and A rejects in B"
     unknown = result_comparison.compare_results(plain, missing)
     assert (unknown["verdict"], unknown["pairs"][0]["why"]) == ("unknown", "no ratio in B: missing")
     # These ratios are present but invalid.

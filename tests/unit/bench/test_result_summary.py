@@ -27,25 +27,25 @@ def test_each_verdict_is_counted_with_its_cells(result: dict[str, Any]) -> None:
         {
             "subject": "M=2, R=2 against M=3, p50",
             "verdict": "slower in 1 cell, no latency in 1",
-            "text": "Slower: healthy. No latency: isr-2-in-2 (M=3 refuses).",
+            "text": "Slower: healthy. No latency: isr-2-in-2 (M=3 rejects).",
             "mark": "slower",
         },
         {
             "subject": "M=2 against M=3, p50",
             "verdict": "equivalent in 1 cell, no latency in 1",
-            "text": "Equivalent: healthy. No latency: isr-2-in-2 (M=3 refuses).",
+            "text": "Equivalent: healthy. No latency: isr-2-in-2 (M=3 rejects).",
             "mark": "equivalent",
         },
         {
             "subject": "acks=1 (positive control) against M=3, p50",
             "verdict": "faster in 1 cell, no latency in 1",
-            "text": "Faster: healthy. No latency: isr-2-in-2 (M=3 refuses).",
+            "text": "Faster: healthy. No latency: isr-2-in-2 (M=3 rejects).",
             "mark": "faster",
         },
     ]
     assert cell_table.verdict_lines(result)[-2] == (
         "M=2 against M=3, p50: EQUIVALENT IN 1 CELL, NO LATENCY IN 1."
-        " Equivalent: healthy. No latency: isr-2-in-2 (M=3 refuses)."
+        " Equivalent: healthy. No latency: isr-2-in-2 (M=3 rejects)."
     )
     assert cell_table.verdict_lines(result)[:-3] == verdicts.lines(result["verdicts"])
 
@@ -97,10 +97,10 @@ def test_arms_of_a_cell_are_drawn_around_its_label(result: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     ("arms", "text"),
     [
-        ([], "no arm refuses"),
-        (["A"], "A refuses"),
-        (["A", "B"], "A and B refuse"),
-        (["A", "A'", "B"], "A, A' and B refuse"),
+        ([], "no arm rejects"),
+        (["A"], "A rejects"),
+        (["A", "B"], "A and B reject"),
+        (["A", "A'", "B"], "A, A' and B reject"),
     ],
 )
 def test_rejecting_arms_are_listed(arms: list[str], text: str) -> None:

@@ -140,7 +140,7 @@ def test_an_arm_whose_load_was_all_rejected_is_a_failure_without_probes(result: 
     result["cells"][0]["arms"][2] = unacknowledged("healthy", "B", error)
     status, (row,) = conclude(result)
     assert (status, row["verdict"], row["subject"]) == (1, "failed", "cell healthy: M=2, R=2")
-    assert row["text"].startswith("Refused records")
+    assert row["text"].startswith("Rejected records")
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def short_outage(
 def test_a_new_registration_explains_rejections_between_observations(brokers: tuple[int, ...]) -> None:
     verdict = check_progress(short_outage(registration_line(), brokers=brokers))
     assert verdict.valid == "true", verdict.because
-    assert "t-0: 3 attempts were refused within 0.2 s while a broker that came back was out of the ISR" in "".join(
+    assert "t-0: 3 attempts were rejected within 0.2 s while a broker that came back was out of the ISR" in "".join(
         verdict.notes
     )
 

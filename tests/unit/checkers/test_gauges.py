@@ -329,9 +329,9 @@ def test_the_meter_must_equal_the_rejections_that_clients_received() -> None:
     ("events", "reason"),
     [
         ([*polls(), *client_run(refused=1, lost=1)], "1 results were lost"),
-        ([*polls(), *client_run(refused=0)], "no record was refused"),
-        (changed([*polls(), *client_run()], is_("intend"), client="2.8"), "does not count refusals"),
-        (changed([*polls(), *client_run()], is_("intend"), mode="plain"), "does not count refusals"),
+        ([*polls(), *client_run(refused=0)], "no record was rejected"),
+        (changed([*polls(), *client_run()], is_("intend"), client="2.8"), "does not count rejections"),
+        (changed([*polls(), *client_run()], is_("intend"), mode="plain"), "does not count rejections"),
         (client_run(), "no poll of a broker"),
         ([entry for entry in [*polls(), *client_run()] if entry.mono_ns > 8 * S or entry.op != "metric"],
          "not polled before"),

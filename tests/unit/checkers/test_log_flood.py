@@ -229,7 +229,7 @@ def test_missing_evidence_is_unknown() -> None:
         ([entry for entry in outage.events() if entry.process != "server-log"], "no server logs were collected"),
         (
             [entry for entry in outage.events() if "Rejecting" not in entry.line()],
-            "t-0 had too few racks, and its leader logged no refusal",
+            "t-0 had too few racks, and its leader logged no rejection",
         ),
         (LoggedOutage(need_racks=1, need_replicas=1).end().events(), "no partition was seen to have too few racks"),
         (

@@ -68,7 +68,7 @@ def with_timeout() -> list[Event]:
 def test_rejections_by_the_overlay_and_acknowledgements_by_stock_are_valid() -> None:
     verdict = check_stops(history())
     assert (verdict.valid, verdict.because) == ("true", ())
-    refused = "3 attempts refused due to too few racks and 0 due to too few replicas, 0 acknowledged, 0 others"
+    refused = "3 attempts rejected due to too few racks and 0 due to too few replicas, 0 acknowledged, 0 others"
     assert [refused in note for note in verdict.notes] == [False, False, True, True]
 
 
@@ -97,11 +97,11 @@ def test_rejections_by_the_overlay_and_acknowledgements_by_stock_are_valid() -> 
             "unknown",
             "racks and 1 due to",
         ),
-        (changed(history(), is_("produce", key=probe_key(57)), exception=TIMEOUT), "unknown", "2 attempts refused"),
+        (changed(history(), is_("produce", key=probe_key(57)), exception=TIMEOUT), "unknown", "2 attempts rejected"),
         (
             with_timeout(),
             "unknown",
-            "3 attempts refused due to too few racks and 0 due to too few replicas, 0 acknowledged, 1 others",
+            "3 attempts rejected due to too few racks and 0 due to too few replicas, 0 acknowledged, 1 others",
         ),
         (without_attempts(12, 16), "unknown", "stock, gated: in an outage 0 attempts"),
         (without_attempts(21, 23), "unknown", "stock, gated: nothing acknowledged"),

@@ -74,7 +74,7 @@ def record(run: str, seq: int, at_ns: int, latency_ms: float) -> list[Event]:
 def test_rejections_without_effect_on_other_topics_are_valid() -> None:
     verdict = check_slowdown(history())
     assert (verdict.valid, verdict.because) == ("true", ())
-    assert any("fetch: while other records are refused it takes 1.00" in note for note in verdict.notes), verdict.notes
+    assert any("fetch: while other records are rejected it takes 1.00" in note for note in verdict.notes), verdict.notes
 
 
 def test_rejections_that_speed_up_other_topics_are_valid() -> None:
@@ -129,7 +129,7 @@ def with_other_data(events: list[Event], op: str, **other: Any) -> list[Event]:
             changed(history(), is_("produce", mode="probe"), exception=TOO_FEW),
             "gate, round 0: of 10 attempts at gated 9",
         ),
-        ([*history(), probe(7 * S, REFUSED)], "free, round 0: of 11 attempts at gated 1 refused"),
+        ([*history(), probe(7 * S, REFUSED)], "free, round 0: of 11 attempts at gated 1 rejected"),
         (without(history(), is_("produce", mode="probe")), "gate, round 0: of 9 attempts at gated"),
         (probes_in(history(), 0), "gate, round 0: 2.5 s without a result of gated"),
         (probes_in(history(), 2500), "gate, round 0: 2.5 s without a result of gated"),
@@ -147,7 +147,7 @@ def with_other_data(events: list[Event], op: str, **other: Any) -> list[Event]:
         # slower, but without rejections
         (
             acknowledged_probes(history(1.2)),
-            "gate, round 0: of 10 attempts at gated 0 refused due to too few racks, 10 acknowledged",
+            "gate, round 0: of 10 attempts at gated 0 rejected due to too few racks, 10 acknowledged",
         ),
     ],
 )

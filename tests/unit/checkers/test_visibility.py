@@ -126,7 +126,7 @@ def new_leader_from(from_s: float) -> Callable[[float], int]:
     [
         (ObservedRun(), "true", ""),
         (ObservedRun(refused=(15.0,)), "false", "seq"),
-        (ObservedRun(refused=(2.0,)), "false", "refused with"),
+        (ObservedRun(refused=(2.0,)), "false", "rejected with"),
         (ObservedRun(shown=visible_during_outage), "false", "could be read"),
         (ObservedRun(shown=hidden_forever), "false", "within 5 s"),
         (ObservedRun(shown=hidden_forever, until_s=27), "unknown", "no reader ran for 5 s"),

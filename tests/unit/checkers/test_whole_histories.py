@@ -135,7 +135,7 @@ def append_record(name: str) -> Callable[[list[Event]], list[Event]]:
     ("name", "mode", "defect", "reason"),
     [
         ("delivery", "plain", lose_record, f"acknowledged record {key(0)} is lost"),
-        ("delivery", "plain", append_record(key(5)), f"refused record {key(5)} was read"),
+        ("delivery", "plain", append_record(key(5)), f"rejected record {key(5)} was read"),
         ("delivery", "plain", append_record("stranger"), "stranger was read but never produced"),
         ("delivery", "plain", append_record(key(15)), "its producer never sent it"),
         ("delivery", "plain", append_record(key_of("producer-2", "t", 0, 0)), "was read but never produced"),

@@ -51,8 +51,8 @@ def test_the_request_has_the_documented_layout() -> None:
 @pytest.mark.parametrize(
     ("response", "error"),
     [
-        (response_bytes(error=41, message=b"\x06wrong"), "was refused with Kafka's error code 41: wrong"),
-        (response_bytes(partition_error=6), "was refused with Kafka's error code 6$"),
+        (response_bytes(error=41, message=b"\x06wrong"), "was rejected with Kafka's error code 41: wrong"),
+        (response_bytes(partition_error=6), "was rejected with Kafka's error code 6$"),
         (response_bytes(leader=-1), "leader -1"),
         (struct.pack(">i", 1) + b"\0\0\0\0\x01\x01\0", "has no quorum"),
     ],

@@ -131,7 +131,7 @@ def test_a_preferred_replica_that_cannot_lead_is_an_error() -> None:
     with pytest.raises(RackgateError, match=r"elect preferred leaders: u-0: "):
         topics.elect_preferred(admin)
     admin = FakeElectionAdmin(codes.CLUSTER_AUTHORIZATION_FAILED)
-    with pytest.raises(RackgateError, match=r"elect preferred leaders: the cluster refused: .*uthorization"):
+    with pytest.raises(RackgateError, match=r"elect preferred leaders: rejected by the cluster: .*uthorization"):
         topics.elect_preferred(admin)
 
 
@@ -200,5 +200,5 @@ def test_the_isr_of_every_partition_is_awaited() -> None:
 def test_a_rejected_election_is_an_error() -> None:
     codes = confluent_kafka.KafkaError
     admin: Any = FakeElectionAdmin(codes.CLUSTER_AUTHORIZATION_FAILED, states=[{"t": (2, [1, 2, 3]), "u": (5, [1, 5])}])
-    with pytest.raises(RackgateError, match="elect preferred leaders: the cluster refused"):
+    with pytest.raises(RackgateError, match="elect preferred leaders: rejected by the cluster"):
         topics.wait_settled(admin, SPECS, 10)

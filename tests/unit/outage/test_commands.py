@@ -71,7 +71,7 @@ def test_the_cost_counts_what_one_rack_alone_has() -> None:
     assert (cost.refusing, cost.short, cost.one_rack, cost.racks) == (1, 1, 1, ("a",))
     assert (cost.acknowledged, cost.hidden) == (1200, 3)
     assert cost_lines(cost) == (
-        "orders: min.insync.racks 2 -> 1; of 1 partition, 1 refuse acks=all now and would accept it again",
+        "orders: min.insync.racks 2 -> 1; of 1 partition, 1 reject acks=all now and would accept it again",
         "  one rack alone (a) would acknowledge in 1: at once 3 records that only it has, and everything from then on",
         "  in 1 the controller forgets which other replicas have what was acknowledged before: 1,200 records",
     )
@@ -79,7 +79,7 @@ def test_the_cost_counts_what_one_rack_alone_has() -> None:
     assert (unknown.acknowledged, unknown.hidden) == (None, None)
     healed = lowering_cost(FakeCluster(isr=HEALED).observed(), 2, 1, records)
     assert cost_lines(healed)[1:] == (
-        "  no partition refuses acks=all now, so lowering R has no benefit at the moment",
+        "  no partition rejects acks=all now, so lowering R has no benefit at the moment",
     )
     alone = lowering_cost(FakeCluster(isr=(1,)).observed(), 2, 1, records)
     assert (alone.refusing, alone.still_refusing, alone.one_rack) == (0, 1, 0)

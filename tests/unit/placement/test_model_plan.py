@@ -268,9 +268,18 @@ def test_exact_as_a_table() -> None:
     assert "always refused: replicas in 1 of 2 racks" in never.output
 
 
-def test_plan_as_json_and_as_a_table(tmp_path: Path) -> None:
-    stem = tmp_path / "new" / "plan"
-    output = json_of("plan", "--racks", "a:2,b:2,c:1", "--picture", str(stem))
+@pytest.fixture(scope="module")
+def plan_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a new folder with the JSON and the pictures of a plan."""
+    folder = tmp_path_factory.mktemp("plan") / "new"
+    output = json_of("plan", "--racks", "a:2,b:2,c:1", "--picture", str(folder / "plan"))
+    (folder / "plan.json").write_text(json.dumps(output), encoding="utf-8")
+    return folder
+
+
+def test_plan_as_json_and_as_a_table(plan_folder: Path, tmp_path: Path) -> None:
+    stem = plan_folder / "plan"
+    output = json.loads(stem.with_name("plan.json").read_text(encoding="utf-8"))
     assert len(output["choices"]) == len(choices_for(BROKERS_BY_RACK))
     best = output["choices"][output["advice"][0]["choice"]]
     assert (best["placement"], best["rf"], best["min_replicas"]) == ({"a": 1, "b": 1, "c": 1}, 3, 2)
@@ -372,12 +381,10 @@ def test_the_table_of_the_document_equals_the_model() -> None:
         ], f"{placement} {m} {r}"
 
 
-def test_the_picture_of_the_document_equals_the_command_output(tmp_path: Path) -> None:
-    stem = tmp_path / "plan"
-    RUNNER.invoke(app, ["plan", "--racks", "a:2,b:2,c:1", "--picture", str(stem)], catch_exceptions=False)
+def test_the_picture_of_the_document_equals_the_command_output(plan_folder: Path) -> None:
     old, new = (
         re.findall(r"<text[^>]*>([^<]*)</text>", path.read_text(encoding="utf-8"))
-        for path in (paths.REPO / "kip" / "evidence" / "plan.svg", stem.with_name("plan.svg"))
+        for path in (paths.REPO / "kip" / "evidence" / "plan.svg", plan_folder / "plan.svg")
     )
     assert len(new) > 30
     assert old == new

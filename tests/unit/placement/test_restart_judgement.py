@@ -163,7 +163,7 @@ def test_partitions_of_a_topic_share_a_finding() -> None:
     findings = judged([topic("orders", *[(1, 2, 3)] * 9)], 3)
     assert [finding.subject for finding in findings] == ["orders, partitions 0, 1, 2, 3, 4, 5 and 3 more"]
     assert findings[0].text == (
-        "acks=all would be refused: in sync in 1 rack, min.insync.racks requires 2, even with all replicas in sync"
+        "acks=all would be rejected: in sync in 1 rack, min.insync.racks requires 2, even with all replicas in sync"
     )
     waiting = judged([topic("orders", (1, 2, 3, 4), isr=(1, 2, 3))], 3)
     assert waiting[0].remedy == (
