@@ -13,7 +13,7 @@ from pyhooks.lab.lab import Lab
 from pyhooks.lab.mbeans import MetricsReading, SocketSource, lab_sources
 from pyhooks.lab.metrics import Poller
 
-# Counts per topic what a broker refuses before appending it. Kafka counts neither errors caused by clients nor requests
+# Counts per topic what a broker rejects before appending it. Kafka counts neither errors caused by clients nor requests
 # for partitions that another broker leads by now.
 REFUSED = "FailedProduceRequestsPerSec.Count"
 BEANS = (("kafka.server:type=BrokerTopicMetrics,name=FailedProduceRequestsPerSec,*", "Count"),)
@@ -38,12 +38,12 @@ def refusal_poller(lab: Lab, history: History, interval_s: float) -> Poller:
 def first_refusal(
     events: Iterable[Event], topic: str, fault: RecordedFault | None, unavailable: Collection[int], until_ns: int
 ) -> dict[str, Any]:
-    """Return when brokers that remained available first counted a refusal for a topic, from a fault to ``until_ns``.
+    """Return when brokers that remained available first counted a rejection for a topic, from a fault to ``until_ns``.
 
     Returns:
         ``after_s``: seconds from the fault to the first response with a higher count than before the fault, None
-        without one; ``at_most_early_s``: the refusal was at most this much earlier, by the previous response;
-        ``counted``: number of refusals until the end; ``answers``: number of responses under the fault, without which
+        without one; ``at_most_early_s``: the rejection was at most this much earlier, by the previous response;
+        ``counted``: number of rejections until the end; ``answers``: number of responses under the fault, without which
         nothing is known.
     """
     refusal: dict[str, Any] = {"after_s": None, "at_most_early_s": None, "counted": 0, "answers": 0}
@@ -53,7 +53,7 @@ def first_refusal(
     for event, response in MetricsDetails.each(events):
         if response.broker not in unavailable:
             own = response.topics.get(topic, {})
-            # a metric appears with the first refusal that it counts
+            # a metric appears with the first rejection that it counts
             by_broker.setdefault(response.broker, []).append((event.mono_ns, own.get(REFUSED) or 0))
     for responses in by_broker.values():
         _add_broker(sorted(responses), fault.inject_ns, fault.heal_ns, until_ns, refusal)

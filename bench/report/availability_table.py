@@ -1,7 +1,7 @@
 """Availability of each arm in each state, as one table for the report and for other documents.
 
 A record counts as available if it was acknowledged before the client gave it up (``message.timeout.ms``), however long
-it waited. The first refusal is that of a topic's probe, which never retries and so hides no refusal. The first
+it waited. The first rejection is that of a topic's probe, which never retries and so hides no rejection. The first
 acknowledgement after the heal is that of the load.
 """
 
@@ -39,7 +39,7 @@ class ArmAvailability:
     # number of records intended in the settled outage; None in a state without an outage
     settled_intended: int | None = None
     settled_acked: int | None = None  # number of these that were acknowledged in it
-    # seconds from the fault to the probe's first refusal; None without a refusal or a fault
+    # seconds from the fault to the probe's first rejection; None without a rejection or a fault
     first_refusal_s: float | None = None
     first_ack_s: float | None = None  # seconds from the start of the heal to the load's first acknowledgement; likewise
     # whether the fault is proved, so that the times are valid; None in a state without an outage
@@ -102,7 +102,7 @@ def _of_outage(outage: Mapping[str, Any]) -> list[ArmAvailability]:
 
 
 def _of_cell(cell: Mapping[str, Any]) -> list[ArmAvailability]:
-    """Return the outcomes of a cell; a refusing arm got no load, so the exception of its probe describes it."""
+    """Return the outcomes of a cell; a rejecting arm got no load, so the exception of its probe describes it."""
     return [
         ArmAvailability(
             state=f"{cell['cell']}: {STATES[cell['state']].text}",

@@ -12,7 +12,7 @@ from bench.plan.cluster_states import STATES
 from bench.report import availability_table
 from bench.report.availability_table import NONE
 
-# Differences come first. "no latency" is for a cell in which an arm refuses.
+# Differences come first. "no latency" is for a cell in which an arm rejects.
 NO_LATENCY = "no latency"
 VERDICTS = ("slower", "faster", "equivalent", "undecided", NO_LATENCY)
 DIFFERENT = ("slower", "faster")

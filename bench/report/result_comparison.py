@@ -23,8 +23,8 @@ from pyhooks.core.files import evaluating
 from pyhooks.core.statistics import Interval
 from pyhooks.core.terminal import plain
 
-# ``alike`` if the interval of the factor lies within the equivalence band, or the same arms refuse in both results;
-# ``differs`` if it does not contain 1, or different arms refuse; ``unknown`` if neither is shown, or the control is not
+# ``alike`` if the interval of the factor lies within the equivalence band, or the same arms reject in both results;
+# ``differs`` if it does not contain 1, or different arms reject; ``unknown`` if neither is shown, or the control is not
 # shown to be equal; ``not judged`` if neither plan judges the quantile.
 Likeness = Literal["alike", "differs", "unknown", "not judged"]
 # Reasons for which a ratio does not represent its arms, so that it can't be compared with another ratio.
@@ -60,7 +60,7 @@ def compare_results(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any
 
     Returns:
         ``pairs`` (comparisons of the plan, ``a`` in the first result and ``b`` in the second; ``factor``, the second
-        ratio over the first, or None; ``verdict``; ``why``, the reason for ``unknown`` and for refusals),
+        ratio over the first, or None; ``verdict``; ``why``, the reason for ``unknown`` and for rejections),
         ``only_in_a`` and ``only_in_b`` (ids of cells, or an arm and a quantile of a cell), ``other_setting`` (ids of
         cells), ``conditions`` (differences), ``confidence``, ``verdict`` (on all pairs together).
     """

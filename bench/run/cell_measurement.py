@@ -101,7 +101,7 @@ def measure(session: MeasurementSession, cell: BenchCell) -> None:
     """Measure the missing blocks of a cell, read their records back, and keep the results.
 
     Raises:
-        RackgateError: the cell's state was not reached or kept, every arm refuses, or a load failed.
+        RackgateError: the cell's state was not reached or kept, every arm rejects, or a load failed.
     """
     rate_per_s = rate_of(session, cell)
     specs = arm_topics.cell_topics(cell, session.number, session.prefix)
@@ -162,7 +162,7 @@ class CellRun:
     cell: BenchCell  # the cell
     specs: list[TopicSpec]  # the cell's topics
     bootstrap: str  # addresses of the live brokers
-    # ids of the arms that get load, because no probe of them was refused
+    # ids of the arms that get load, because no probe of them was rejected
     driven: list[str] = field(default_factory=list)
 
     @property
@@ -175,7 +175,7 @@ class CellRun:
         return schedule.topics_of_block(self.cell.scenario.latency_arms, self.names, block)
 
     def probe_arms(self) -> dict[str, str]:
-        """Probe each arm on its topic of the first block; return the exceptions of the arms that refuse."""
+        """Probe each arm on its topic of the first block; return the exceptions of the arms that reject."""
         arms, topics = self.cell.scenario.latency_arms, self.topics_of_block(0)
         self.session.topics.apply_settings(topics, arms)
         refusals = self.session.refusals(self.bootstrap, self.names)
