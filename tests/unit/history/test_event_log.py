@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -60,7 +61,7 @@ def test_an_invalid_event_is_an_error_with_file_and_line(tmp_path: Path, line: s
 
 def test_an_earlier_history_can_be_read_after_the_conversion(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
-    metrics = {"broker": 1, "late_ms": 0.5, "latency_ms": 2.5, "problem": "no response"}
+    metrics: dict[str, Any] = {"broker": 1, "late_ms": 0.5, "latency_ms": 2.5, "problem": "no response"}
     lines = [event_now("p", "no-metadata", "unknown"), event_now("metrics", "metric", "unknown", **metrics)]
     earlier = "".join(line.line() for line in lines).replace("latency_ms", "took_ms").replace("no-metadata", "learn")
     path.write_text(earlier + event_now("p", "o", None).line().replace("null", '"info"', 1), encoding="utf-8")
