@@ -114,7 +114,7 @@ def test_an_arm_that_rejects_or_accepts_unexpectedly_is_a_failure(
         [("failed", f"cell {measured_cell['cell']}: {labels[arm]}") for arm in sorted(failed)],
     )
     for row in conclude(result)[1]:
-        assert row["text"].startswith("Accepted" if accepted else "Refused")
+        assert row["text"].startswith("Accepted" if accepted else "Rejected")
         assert "2 brokers in racks a, b" in row["text"]
 
 
