@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ducktape_tests.scenario import AAB, FAILED_RACK, PATIENT_MS, SPREAD, LoadSpec, RackScenario, spec
+from ducktape_tests.scenario import AAB, FAILED_RACK, NEEDS, PATIENT_MS, SPREAD, LoadSpec, RackScenario, spec
 from pyhooks.history.events import TEST, MoveDetails, WarningsDetails
 from pyhooks.jvm.admin import Admin
 from pyhooks.kafka import reassignments, topics
@@ -23,6 +23,9 @@ BOTH = ("plain", "idem")
 LOAD = (LoadSpec("plain"), LoadSpec("idem", "idempotent", options=("--timeout-ms", "2000")))
 # Long timeouts: no record times out.
 LASTING_LOAD = (LoadSpec("plain"), LoadSpec("idem", "idempotent", patient_ms=PATIENT_MS))
+
+RENAMED = (spec("gated", AAB, 2, 2), spec("free", AAB, 2, 1))
+RENAMED_LOAD = (LoadSpec("gated"), LoadSpec("free"))
 
 
 class MovesTest(RackScenario):
@@ -47,6 +50,46 @@ class MovesTest(RackScenario):
                 self.keep_producing()
             topics.elect_preferred(self.kafka.admin)
         self.judge(("delivery", "offsets", "promise", "progress", "refusals"))
+
+    def test_an_id_returns_in_another_rack(self) -> None:
+        """A broker id that returns on an empty disk in another rack counts for that rack.
+
+        The broker of rack b is replaced by one of the same id in rack a, and later by one in rack b. A topic with R=1
+        is the control.
+        """
+        with self.under_load(RENAMED, RENAMED_LOAD):
+            self._phase("original racks", AAB)
+            for rack in ("a", FAILED_RACK):
+                self.restart_broker(3, rack, empty=True)
+                self.phases_by_isr(f"id 3 in rack {rack}", self._all_in_sync(), racks={**self.racks, 3: rack})
+                self.keep_producing()
+            topics.elect_preferred(self.kafka.admin)
+        self.judge((*NEEDS, "refusals"))
+
+    def test_a_rack_is_renamed_in_an_outage(self) -> None:
+        """A rack that is renamed broker by broker counts as two; M above its number of replicas prevents that.
+
+        Rack b is killed. Then one of the two brokers of rack a restarts with another name of the rack: the topic with
+        R=2 is acknowledged by one rack with two names. The topic with M=3, as operations require before a rename, is
+        not. A topic with R=1 is the control.
+        """
+        specs = [*RENAMED, spec("raised", AAB, 3, 2)]
+        loads = [*RENAMED_LOAD, LoadSpec("raised")]
+        with self.under_load(specs, loads):
+            self._phase("one name", AAB)
+            with self.rack_outage():
+                self._phase("without rack b, one name", (1, 2), replicas=3)
+                self.restart_broker(2, "z", absent=frozenset({3}))
+                isrs = dict.fromkeys((topic.name for topic in specs), (1, 2))
+                self.phases_by_isr("without rack b, two names", isrs, racks={**self.racks, 2: "z"})
+            self.phases_by_isr("two names", self._all_in_sync(), racks={**self.racks, 2: "z"})
+            self.restart_broker(1, "z")
+            topics.elect_preferred(self.kafka.admin)
+            self.phases_by_isr("renamed", self._all_in_sync(), racks={**self.racks, 1: "z", 2: "z"})
+        self.judge((*NEEDS, SPREAD, "refusals", "faults"))
+
+    def _all_in_sync(self) -> dict[str, Sequence[int]]:
+        return {topic.name: topic.replicas for topic in self.specs}
 
     # -- replicas -----------------------------------------------------------------------------------------------------
 

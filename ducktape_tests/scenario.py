@@ -397,16 +397,28 @@ class RackScenario(Test):
         names = topic_names or [topic.name for topic in self.specs]
         topics.wait_isrs(self.kafka.admin, dict.fromkeys(names, frozenset(isr)))
 
-    def restart_broker(self, broker: int, rack: str) -> None:
-        """Restart a broker cleanly in a rack, or without one, and wait until it is in sync again."""
+    def restart_broker(
+        self, broker: int, rack: str, *, absent: frozenset[int] = frozenset(), empty: bool = False
+    ) -> None:
+        """Restart a broker cleanly in a rack, or without one, and wait until it is in sync again.
+
+        Args:
+            broker: its id.
+            rack: its rack from now on.
+            absent: brokers that are out of all ISRs meanwhile.
+            empty: whether it returns on an empty disk.
+        """
         node = self.kafka.broker(broker)
         self.kafka.stop_kafka(node)
         for topic in self.specs:
-            self.wait_isr(set(topic.replicas) - {broker}, topic.name)
+            self.wait_isr(set(topic.replicas) - {broker} - absent, topic.name)
         self.kafka.configure(node, {"broker.rack": rack})
+        if empty:
+            self.kafka.wipe(node)
+            self.kafka.format([node])
         self.kafka.start_kafka(node)
         for topic in self.specs:
-            self.wait_isr(topic.replicas, topic.name)
+            self.wait_isr(set(topic.replicas) - absent, topic.name)
 
     def wait_in_sync(self, specs: Sequence[TopicSpec]) -> None:
         """Wait until all replicas are in sync, and elect the preferred leaders."""
