@@ -31,7 +31,7 @@ def quantile_name(quantile: float) -> str:
 class CellMeasurements:
     """Measurements of one cell."""
 
-    cell: BenchCell  # the cell
+    cell: BenchCell
     # quantiles of each arm in each block, in ms; see ``bench.analysis.latency_analysis``
     rounds: Sequence[Mapping[str, Any]]
     summary: Mapping[str, Mapping[str, Any]]  # outcomes of the records of each arm

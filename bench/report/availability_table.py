@@ -35,7 +35,7 @@ class ArmAvailability:
     label: str  # display name of the arm
     intended: int  # number of intended records
     acked: int  # number of these that were acknowledged
-    did: str  # the behaviour
+    did: str
     # number of records intended in the settled outage; None in a state without an outage
     settled_intended: int | None = None
     settled_acked: int | None = None  # number of these that were acknowledged in it

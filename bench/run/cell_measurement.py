@@ -158,8 +158,8 @@ def _delete(session: MeasurementSession, names: Sequence[str]) -> None:
 class CellRun:
     """Measurement of one cell in the current session."""
 
-    session: MeasurementSession  # the session
-    cell: BenchCell  # the cell
+    session: MeasurementSession
+    cell: BenchCell
     specs: list[TopicSpec]  # the cell's topics
     bootstrap: str  # addresses of the live brokers
     # ids of the arms that get load, because no probe of them was rejected
