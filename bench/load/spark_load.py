@@ -47,17 +47,17 @@ class SparkLoad:
 
     run_id: str  # part of every record's key
     name: str  # name of the load, unique in the run; part of every record's key
-    cell: str | None
-    state: str | None  # state of the cell, or ``outage``
     bootstrap: str
-    client: cell_setting.ClientKind
     # properties of the producer, without addresses and acks
     config: Mapping[str, str | int | float | bool] = field(repr=False)  # passwords may be in it
     record_bytes: int
     seed: int  # seed of the payload
     flush_s: float  # bound on waiting for the last reports, in seconds
-    tasks: int
     slots: tuple[Slot, ...]
+    cell: str | None = None
+    state: str | None = "outage"  # of the cell, or ``outage``
+    client: cell_setting.ClientKind = "confluent"
+    tasks: int = 1
     partitions: int = 1  # number of partitions of each topic
     # ids of the arms whose producer uses ``acks=1``; the others use ``acks=all``
     leader_only: frozenset[str] = frozenset()

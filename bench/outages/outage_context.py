@@ -13,8 +13,6 @@ from bench.load.spark_load import SparkLoad
 from bench.plan.outage_plan import LabPlan, OutageRunPlan
 from bench.run.cluster_under_test import LabUnderTest
 
-TASKS = 1
-
 
 @dataclass
 class OutageContext:
@@ -34,15 +32,11 @@ class OutageContext:
         return SparkLoad(
             run_id=self.run_id,
             name=name,
-            cell=None,
-            state="outage",
             bootstrap=self.target.bootstrap,
-            client="confluent",
             config={**self.plan.client, "linger.ms": 0},
             record_bytes=self.plan.record_bytes,
             seed=self.plan.seed,
             flush_s=self.plan.flush_s if flush_s is None else flush_s,
-            tasks=TASKS,
             slots=slots,
             leader_only=frozenset(slot.arm for slot in slots if slot.phase == schedule.BACKGROUND),
         )
