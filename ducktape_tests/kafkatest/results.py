@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,12 @@ MAX_REASON = 300
 AGAIN = "delete it to run the case again"
 # in the reason of a failure in which the errors printed by clients name the racks
 RACK_ERROR, RACK_ERRORS = "NotEnoughRacks", "; clients received NotEnoughRacks"
+# in the reason of a failure on Kafka that has no such config
+UNKNOWN_CONFIG = f"Unknown topic config name: {RACKS_CONFIG}"
+# ducktape prints all attributes of the node before the command and its output
+_COMMAND_ERROR = re.compile(
+    r"RemoteCommandError\(\{.*\}, (['\"])(?P<command>\S+).*?\1, (?P<status>-?\d+), b(['\"])(?P<output>.*)\4\)"
+)
 
 
 @dataclass(frozen=True)
@@ -84,11 +91,19 @@ def judge(folder: Path, arm: Arm, stopped: str) -> tuple[Verdict, str]:
     status, summary = str(rows[0]["test_status"]).lower(), str(rows[0]["summary"]).strip()
     if status == "fail":
         named = any(RACK_ERROR in path.read_text("utf-8", "replace") for path in folder.glob("results/**/*.stdout"))
-        return "fail", summary.partition("\n")[0][:MAX_REASON] + (RACK_ERRORS if named else "")
+        return "fail", _shorten(summary.partition("\n")[0])[:MAX_REASON] + (RACK_ERRORS if named else "")
     if status != "pass":
         return "unknown", f"ducktape's status is {status}"
     unproved = why_unproved(arm, folder.glob("results/**/server-start-stdout-stderr.log"))
     return ("unknown", unproved) if unproved else ("pass", "")
+
+
+def _shorten(error: str) -> str:
+    """Return the first line of a failed command's output with its name and exit status; other errors as they are."""
+    if not (failed := _COMMAND_ERROR.fullmatch(error)):
+        return error
+    output = failed["output"].partition("\\n")[0]
+    return f"{failed['command'].rpartition('/')[2]} ended with status {failed['status']}: {output}"
 
 
 def compare(
@@ -98,7 +113,8 @@ def compare(
 
     The status is 1 if a case that passes on stock fails on the overlay, a case that a patch adds passes on stock or
     fails on the overlay, or a case differs from its prediction for the arm ``gate``; else 2 if a case has no verdict in
-    one of ``arms``; else 0. A failure was predicted only if clients received errors that name the racks.
+    one of ``arms``; else 0. A failure was predicted only if clients received errors that name the racks, and a case
+    that a patch adds must fail on stock because the config is unknown.
     """
     rows = []
     for case in cases:
@@ -129,6 +145,8 @@ def _problems(entry: SuiteCase | None, results: Mapping[Arm, ArmResult | None]) 
         return
     if entry.patched and stock == "pass":
         yield f"passes on stock, which has no {RACKS_CONFIG}"
+    elif entry.patched and (failed := results["stock"]) and stock == "fail" and UNKNOWN_CONFIG not in failed.reason:
+        yield f"fails on stock for another reason than the missing {RACKS_CONFIG}"
     if entry.patched and overlay == "fail":
         yield "fails on the overlay"
     if gate in ("pass", "fail") and gate != entry.gate:

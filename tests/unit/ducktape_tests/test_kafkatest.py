@@ -52,6 +52,17 @@ LOGS: Mapping[Arm, str] = {
 }
 
 
+class Node:
+    """Account of a node as ducktape prints it."""
+
+    def __repr__(self) -> str:
+        return "{'ssh_config': {'host': 'x', 'port': 22}, '_logger': <Logger a.b=c (DEBUG)>, 'pid': 6}"
+
+
+class RemoteCommandError(Exception):
+    """Error of the same name as ducktape's."""
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """Folder with what a checkout must have."""
@@ -326,6 +337,14 @@ def test_verdicts(tmp_path: Path, status: str, expected: tuple[Verdict, str]) ->
     assert results.judge(tmp_path, "overlay", "") == expected
 
 
+def test_a_failed_command_is_named_with_its_output(tmp_path: Path) -> None:
+    command = "/opt/kafka-dev/bin/kafka-topics.sh --create --config a='b'"
+    error = RemoteCommandError(Node(), command, 1, b"[x] ERROR Unknown topic config name: min.insync.racks\n (T)\n")
+    _write_report(tmp_path, "stock", "FAIL", f"{error!r}\nTraceback …\n")
+    expected = f"kafka-topics.sh ended with status 1: [x] ERROR {results.UNKNOWN_CONFIG}"
+    assert results.judge(tmp_path, "stock", "") == ("fail", expected)
+
+
 def test_a_failure_with_rack_errors_is_marked(tmp_path: Path) -> None:
     _write_report(tmp_path, "gate", "FAIL", "TimeoutError('no records')")
     output = tmp_path / "results" / "1" / "A" / "node" / "verifiable_producer.stdout"
@@ -393,16 +412,19 @@ def test_comparison(verdicts: Sequence[Verdict | None], status: int, problem: st
 
 
 @pytest.mark.parametrize(
-    ("stock", "overlay", "problems"),
+    ("stock", "overlay", "reason", "problems"),
     [
-        ("fail", "pass", []),
-        ("fail", "fail", ["fails on the overlay"]),
-        ("pass", "pass", ["passes on stock, which has no min.insync.racks"]),
+        ("fail", "pass", results.UNKNOWN_CONFIG, []),
+        ("fail", "fail", results.UNKNOWN_CONFIG, ["fails on the overlay"]),
+        ("fail", "pass", "no node", ["fails on stock for another reason than the missing min.insync.racks"]),
+        ("pass", "pass", "", ["passes on stock, which has no min.insync.racks"]),
     ],
 )
-def test_a_case_that_a_patch_adds_fails_on_stock_only(stock: Verdict, overlay: Verdict, problems: list[str]) -> None:
+def test_a_case_that_a_patch_adds_fails_on_stock_only(
+    stock: Verdict, overlay: Verdict, reason: str, problems: list[str]
+) -> None:
     verdicts: Mapping[Arm, Verdict] = {"stock": stock, "overlay": overlay}
-    found = {(OWN.id, arm): _result(OWN, arm, verdict) for arm, verdict in verdicts.items()}
+    found = {(OWN.id, arm): _result(OWN, arm, verdict, reason) for arm, verdict in verdicts.items()}
     document = results.compare((OWN,), SUITE, found, ("stock", "overlay"))
     assert (document["exit_status"], document["cases"][0]["problems"]) == (1 if problems else 0, problems)
 
