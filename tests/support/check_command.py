@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from command_server import command_server
 from pyhooks.core import paths
 from pyhooks.jvm.admin import Admin
 
@@ -18,10 +19,15 @@ def check(bootstrap: str, *more: str) -> subprocess.CompletedProcess[str]:
     return rackgate("check", "--bootstrap", bootstrap, *more)
 
 
-def rackgate(*arguments: str) -> subprocess.CompletedProcess[str]:
+def check_in_new_process(bootstrap: str, *more: str) -> subprocess.CompletedProcess[str]:
+    """Run ``rackgate check`` where the start of Python and Java belongs to what is tested."""
     env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
-    command = [str(RACKGATE), *arguments]
+    command = [str(RACKGATE), "check", "--bootstrap", bootstrap, *more]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)
+
+
+def rackgate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return command_server().run(*arguments, timeout_s=120)
 
 
 def unfenced(admin: Admin, number: int) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from loopback_brokers import Brokers
+from loopback_brokers import Brokers, shared_classes
 from pyhooks.core.process import DIES_WITH_PARENT
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
@@ -59,7 +59,8 @@ class Said:
 
 def tool(classpath: str, name: str, *arguments: str) -> Said:
     """Run a tool and return its exit status and output."""
-    command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={LOG4J}", "-cp", classpath]
+    command = ["java", *shared_classes(classpath), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command += [f"-Dlog4j2.configurationFile={LOG4J}", "-cp", classpath]
     done = subprocess.run(
         [*DIES_WITH_PARENT, *command, name, *arguments], capture_output=True, text=True, check=False, timeout=TOOL_S
     )

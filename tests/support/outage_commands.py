@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from command_server import command_server
 from pyhooks.core import paths
 from pyhooks.core.process import DIES_WITH_PARENT
 
@@ -51,7 +52,7 @@ class OutageOperator:
 
     def run(self, verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        return self._run([sys.executable, "-m", "pyhooks.cli", verb, *arguments, *self._common])
+        return command_server(NO_COLOR="1").run(verb, *arguments, *self._common, timeout_s=COMMAND_S)
 
     def run_killed(self, step: tuple[str, str, str, int, str], verb: str, *arguments: str) -> None:
         """Run a command that is killed before or after a call of a method.
@@ -62,7 +63,15 @@ class OutageOperator:
             arguments: its arguments.
         """
         words = [*map(str, step), verb, *arguments, *self._common]
-        done = self._run([sys.executable, "-c", KILLED_AT, *words])
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED_AT, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=COMMAND_S,
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+        )
         assert done.returncode == -9, (done.returncode, done.stdout, done.stderr)
 
     def start(self, verb: str, *arguments: str) -> subprocess.Popen[str]:
@@ -85,17 +94,6 @@ class OutageOperator:
         assert done.stdout, done.stderr
         report: dict[str, Any] = json.loads(done.stdout)
         return done.returncode, [(one["topic"], one["status"]) for one in report["lowerings"]], report
-
-    def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=COMMAND_S,
-            env=self._env,
-            stdin=subprocess.DEVNULL,
-        )
 
 
 LOWER = ("--to", "1", "--reason", "rack b lost power", "--yes", "--no-wait")

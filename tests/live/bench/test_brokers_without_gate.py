@@ -35,7 +35,7 @@ def test_brokers_that_do_not_enforce_an_arm_s_settings_are_listed(tmp_path: Path
     # format with stock tools, so that no feature is enabled that stock Kafka does not know
     brokers.format(stock)
     for classpath, words in ((stock, "no (no overlay)"), (overlay, "no (feature at level 0)")):
-        with brokers.running(classpath):
+        with brokers.running(classpath, clean_end=True):
             line = refused(brokers, tmp_path / "out")
         each = "; ".join(f"broker {broker}: {words}" for broker in (1, 2, 3))
         assert f"can't have arm B (min.insync.racks), because not all brokers enforce it ({each})" in line

@@ -6,10 +6,7 @@ Racks are a, a, b and M=2. With broker 3 killed the ISR is in rack a, or in rack
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -17,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from check_command import check
 from feature_tools import (
     RACKS,
     RACKS_REFUSED,
@@ -28,7 +26,6 @@ from feature_tools import (
     wait_in_sync,
 )
 from loopback_brokers import Brokers
-from pyhooks.core import paths
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS_OBSERVE
@@ -84,9 +81,7 @@ def shows(brokers: Brokers, node: int, bean: str, value: int) -> None:
 
 def findings(brokers: Brokers) -> tuple[int, dict[str, str]]:
     """Run ``rackgate check``; return its exit status, and the severity of each finding by code."""
-    command = [sys.executable, "-m", "pyhooks.cli", "check", "--bootstrap", brokers.bootstrap, "--json"]
-    env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)
+    done = check(brokers.bootstrap, "--json")
     assert done.stdout, done.stderr
     return done.returncode, {one["code"]: one["severity"] for one in json.loads(done.stdout)["findings"]}
 

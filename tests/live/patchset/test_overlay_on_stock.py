@@ -150,7 +150,7 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
     pair.format(stock.without)
 
     # The overlay on a cluster formatted by a stock Kafka changes nothing before the feature is upgraded.
-    with pair.running(stock.with_overlay):
+    with pair.running(stock.with_overlay, clean_end=True):
         assert level(stock).level == 0
         with Admin(pair.bootstrap) as admin:
             admin.create_topic("gated", [[1, 2]], {"min.insync.replicas": "1"})
@@ -198,7 +198,7 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
     found["stock controller at level 1"] = line
     assert RACKS_FEATURE in line
 
-    with pair.running(stock.with_overlay):
+    with pair.running(stock.with_overlay, clean_end=True):
         settled(pair)
         assert produce(pair, "refused-2") == RACKS_REFUSED
         assert try_to_set_racks(pair, "1") == "ok"
@@ -212,7 +212,7 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
     line = a_stock_node_fails(stock, 1, "Tried to apply FeatureLevelRecord")
     found["stock controller right after the downgrade"] = line
     pair.set("metadata.log.max.snapshot.interval.ms", "500")
-    with pair.running(stock.with_overlay):
+    with pair.running(stock.with_overlay, clean_end=True):
         behind = level(stock)
         assert behind.level == 0
         wait_for(
@@ -222,7 +222,7 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
         )
 
     # without the overlay
-    with pair.running(stock.without):
+    with pair.running(stock.without, clean_end=True):
         settled(pair)
         assert produce(pair, "stock") == "ok", "a stock broker asks for no racks"
         # the first attempts may have been acknowledged before the gate took effect

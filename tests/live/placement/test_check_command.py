@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from check_command import check, unfenced
+from check_command import check, check_in_new_process, unfenced
 from feature_tools import ELR_FEATURE, RACKS, RACKS_FEATURE, tool
 from loopback_brokers import Brokers, free_ports
 from pyhooks.core.wait import wait_for
@@ -108,7 +108,7 @@ def test_the_table_fits_100_columns(patched: Brokers) -> None:
 def test_failed_query_is_a_one_line_error_within_the_timeout(patched: Brokers, tmp_path: Path) -> None:
     (closed_port,) = free_ports(1)
     started = time.monotonic()
-    done = check(f"127.0.0.1:{closed_port}", "--timeout", "3")
+    done = check_in_new_process(f"127.0.0.1:{closed_port}", "--timeout", "3")
     assert time.monotonic() - started < 60
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from loopback_brokers import HOST, Brokers
+from loopback_brokers import HOST, Brokers, shared_classes
 from pyhooks.core.process import DIES_WITH_PARENT, run
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka import topics
@@ -193,8 +193,8 @@ def test_metrics_of_a_broker_from_jmx_are_the_same(brokers: Brokers, classpath: 
     """Compare the agent's metrics with those that Kafka's JmxTool reads."""
     found = poll_once(sources(brokers)[0], 30)
     url = f"service:jmx:rmi:///jndi/rmi://{HOST}:{brokers.jmx_ports[1]}/jmxrmi"
-    tool = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath, "org.apache.kafka.tools.JmxTool"]
-    tool += ["--jmx-url", url, "--one-time"]
+    tool = ["java", *shared_classes(classpath), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath]
+    tool += ["org.apache.kafka.tools.JmxTool", "--jmx-url", url, "--one-time"]
     rows = []
     for attributes in {attributes for _, attributes in BEANS}:
         names = [option for pattern, own in BEANS if own == attributes for option in ("--object-name", pattern)]
