@@ -12,7 +12,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from loopback_brokers import free_ports, refused_attempt
+from loopback_brokers import Pair, refused_attempt
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import DIES_WITH_PARENT, run
 from pyhooks.core.wait import wait_for
@@ -22,61 +22,25 @@ from pyhooks.jvm.admin import Admin
 from pyhooks.jvm.gateway import Gateway
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.jvm.producer import Acknowledged, Producer
-from pyhooks.lab.kafka_process import java_command, new_id, render
 from pyhooks.patchset.distribution import Distribution
 
 ERRORS = "org.apache.kafka.common.errors"
 ONE_ATTEMPT = {"acks": "all", "retries": "0", "enable.idempotence": "false"}
-
-
-def properties(node_id: int, port: int, controller_port: int, folder: Path) -> dict[str, str]:
-    controls = node_id == 1
-    return {
-        "process.roles": "broker,controller" if controls else "broker",
-        "node.id": str(node_id),
-        "broker.rack": "a",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port}"
-        + (f",CONTROLLER://127.0.0.1:{controller_port}" if controls else ""),
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-        "log.dirs": str(folder / f"data-{node_id}"),
-        "auto.create.topics.enable": "false",
-        "offsets.topic.replication.factor": "1",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
-    }
+EXTRA = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}
 
 
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run two brokers in rack a, one of them also the controller; yield their addresses."""
-    folder = tmp_path_factory.mktemp("cluster")
     classpath = Distribution.load().classpath()
-    first, second, controller = free_ports(3)
-    identity = new_id()
-    running = []
-    try:
-        for node_id, port in ((1, first), (2, second)):
-            file = folder / f"{node_id}.properties"
-            file.write_text(render(properties(node_id, port, controller, folder)), encoding="utf-8")
-            tool = ["java", "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", identity, "-c", str(file)]
-            run(tool, task=f"format node {node_id}")
-            command = java_command(classpath=classpath, heap_mb=256, properties=file)
-            with (folder / f"{node_id}.log").open("w", encoding="utf-8") as log:
-                running.append(subprocess.Popen([*DIES_WITH_PARENT, *command], stdout=log, stderr=subprocess.STDOUT))
-        address = f"127.0.0.1:{first},127.0.0.1:{second}"
-        with Admin(address) as admin:
-            wait_for(lambda: topics_created(admin), goal="two brokers", timeout_s=90, interval_s=0.5)
-            # replicas can be placed on a registered but fenced broker, but they are not in sync
-            for topic in ("gated", "switched"):
-                wait_for(partial(admin.in_sync, topic, (1, 2)), goal=f"both replicas of {topic} in sync", timeout_s=60)
-        yield address
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
+    pair = Pair(tmp_path_factory.mktemp("cluster"), extra=EXTRA)
+    pair.format(classpath)
+    with pair.running(classpath), Admin(pair.bootstrap) as admin:
+        wait_for(lambda: topics_created(admin), goal="two brokers", timeout_s=90, interval_s=0.5)
+        # replicas can be placed on a registered but fenced broker, but they are not in sync
+        for topic in ("gated", "switched"):
+            wait_for(partial(admin.in_sync, topic, (1, 2)), goal=f"both replicas of {topic} in sync", timeout_s=60)
+        yield pair.bootstrap
 
 
 def topics_created(admin: Admin) -> bool:

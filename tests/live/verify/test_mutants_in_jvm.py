@@ -20,7 +20,7 @@ from pyhooks.patchset.distribution import Distribution
 from pyhooks.patchset.recipe import Artifact, Module, Recipe
 from pyhooks.patchset.workspace import Workspace
 from pyhooks.verify import mutation
-from pyhooks.verify.mutant_runner import JAVA, MutantRunner
+from pyhooks.verify.mutant_runner import JAVA, CompileServer, MutantRunner
 from pyhooks.verify.mutants import Selector
 from pyhooks.verify.mutation import KILLED, SURVIVED, UNKNOWN, judge, run_base
 
@@ -133,6 +133,12 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MutantRunner]:
     shutil.rmtree(root)
 
 
+@pytest.fixture(scope="module")
+def compiler(bench: MutantRunner) -> Iterator[CompileServer]:
+    with bench.compiler() as started:
+        yield started
+
+
 @pytest.mark.parametrize(
     ("changed", "method", "status", "reason"),
     [
@@ -148,25 +154,23 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MutantRunner]:
     ],
 )
 def test_mutate_from_list_to_summary(
-    bench: MutantRunner, changed: dict[str, Any], method: str, status: str, reason: str
+    bench: MutantRunner, compiler: CompileServer, changed: dict[str, Any], method: str, status: str, reason: str
 ) -> None:
     selector = Selector("q.GateTest", method)
     one = mutant(tests=(str(selector),), **changed)
-    with bench.compiler() as compiler:
-        trier = mutation.JvmMutantTester(bench, compiler, bench.work / "logs")
-        bases = {base.selector: base for base in run_base(trier, "q.GateTest", [method])}
-        verdict = judge(trier, one, bases, "key")
+    trier = mutation.JvmMutantTester(bench, compiler, bench.work / "logs")
+    bases = {base.selector: base for base in run_base(trier, "q.GateTest", [method])}
+    verdict = judge(trier, one, bases, "key")
     assert verdict.status == status, verdict
     assert any(message in verdict.message for message in reason.split("|")), verdict
     assert verdict.by == ("q.GateTest#refuses" if status == KILLED else "")
 
 
-def test_a_changed_constant_requires_compiling_its_users(bench: MutantRunner) -> None:
+def test_a_changed_constant_requires_compiling_its_users(bench: MutantRunner, compiler: CompileServer) -> None:
     one = mutant(tests=("q.GateTest#limit",), old="LIMIT = 2", new="LIMIT = 3")
-    with bench.compiler() as compiler:
-        trier = mutation.JvmMutantTester(bench, compiler, bench.work / "logs")
-        bases = {base.selector: base for base in run_base(trier, "q.GateTest", ["limit"])}
-        verdict = judge(trier, replace(one, recompile=("alpha/src/main/java/p/User.java",)), bases, "key")
+    trier = mutation.JvmMutantTester(bench, compiler, bench.work / "logs")
+    bases = {base.selector: base for base in run_base(trier, "q.GateTest", ["limit"])}
+    verdict = judge(trier, replace(one, recompile=("alpha/src/main/java/p/User.java",)), bases, "key")
     assert verdict.status == KILLED
     assert "expected: <2> but was: <3>" in verdict.message
 
