@@ -132,17 +132,26 @@ def with_patch(folder: Path) -> Fake:
     return made
 
 
-@pytest.fixture
-def fake(tmp_path: Path) -> Fake:
-    return with_patch(tmp_path)
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Fake:
     """Return a built fake, for tests that do not change it."""
     made = with_patch(tmp_path_factory.mktemp("built"))
     assert made.build().fresh
     return made
+
+
+@pytest.fixture
+def fake(tmp_path: Path, built: Fake) -> Fake:
+    """Return a fake that has the classes of ``built`` in its cache, so that a build compiles what a test changes."""
+    made = with_patch(tmp_path)
+    shutil.copytree(built.root / "cache" / "classes", made.root / "cache" / "classes")
+    return made
+
+
+@pytest.fixture
+def cold(tmp_path: Path) -> Fake:
+    """Return a fake whose build has to start Maven."""
+    return with_patch(tmp_path)
 
 
 def overlay_of(distribution: Distribution) -> dict[str, list[str]]:
@@ -274,24 +283,24 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
 @pytest.mark.parametrize("folder", [PLUGIN, SCALAC, "org/apache/maven/surefire/surefire-booter/"])
 def test_a_changed_jar_of_maven_s_stops_the_build_before_maven_starts(
-    fake: Fake, folder: str, started: list[tuple[str, ...]]
+    cold: Fake, folder: str, started: list[tuple[str, ...]]
 ) -> None:
-    repository = fake.space.repository
+    repository = cold.space.repository
     name = next(name for name in repository.pins if name.startswith(folder) and name.endswith(".jar"))
     content = bytearray((repository.root / name).read_bytes())
     content[len(content) // 2] ^= 1
     replace_file(repository.root / name, bytes(content))
     with pytest.raises(RackgateError, match="wrong hash: ") as caught:
-        fake.build()
+        cold.build()
     for part in (str(repository.root / name), repository.pins[name], hashlib.sha256(content).hexdigest()):
         assert part in str(caught.value)
     assert "\n" not in str(caught.value)
     assert started == []
-    assert not (fake.root / "cache").exists()
+    assert not (cold.root / "cache").exists()
     # the remedy that the error recommends
     (repository.root / name).unlink()
     with pytest.raises(RackgateError, match="Maven was started"):
-        fake.build()
+        cold.build()
     assert started == [("validate",)]
 
 
@@ -309,26 +318,26 @@ def test_a_jar_that_changes_between_two_runs_of_maven_is_refused(fake: Fake) -> 
     assert not log.exists()
 
 
-def test_a_file_without_a_pin_stops_the_build_before_maven_starts(fake: Fake, started: list[tuple[str, ...]]) -> None:
-    manifest = fake.space.manifest
+def test_a_file_without_a_pin_stops_the_build_before_maven_starts(cold: Fake, started: list[tuple[str, ...]]) -> None:
+    manifest = cold.space.manifest
     dropped = next(name for name in read_pins(manifest) if name.startswith(PLUGIN) and name.endswith(".jar"))
     write_pins(manifest, {name: digest for name, digest in read_pins(manifest).items() if name != dropped})
     # another manifest has its own folder
-    repository = share_repository(fake.space)
+    repository = share_repository(cold.space)
     with pytest.raises(RackgateError, match="unpinned file: ") as caught:
-        fake.build()
+        cold.build()
     assert str(repository.root / dropped) in str(caught.value)
     assert "rackgate patch pin" in str(caught.value)
     assert started == []
 
 
-def test_an_artifact_without_a_pin_is_not_downloaded(fake: Fake) -> None:
-    manifest = fake.space.manifest
+def test_an_artifact_without_a_pin_is_not_downloaded(cold: Fake) -> None:
+    manifest = cold.space.manifest
     dropped = next(name for name in read_pins(manifest) if name.startswith(PLUGIN) and name.endswith(".jar"))
     write_pins(manifest, {name: digest for name, digest in read_pins(manifest).items() if name != dropped})
-    (share_repository(fake.space).root / dropped).unlink()
+    (share_repository(cold.space).root / dropped).unlink()
     with pytest.raises(RackgateError, match=r"maven-compiler-plugin:jar:\S+, which has no pin") as caught:
-        fake.build()
+        cold.build()
     assert caught.value.exit_status == 2
 
 
@@ -466,15 +475,15 @@ def test_cached_jars_are_complete_or_absent(built: Fake) -> None:
 
 
 @pytest.mark.parametrize("moment", ["work/build-*/tree", "work/build-*/patched/pom.xml", "work/build-*/dist"])
-def test_sigkill_leaves_no_partial_build(fake: Fake, moment: str) -> None:
+def test_sigkill_leaves_no_partial_build(cold: Fake, moment: str) -> None:
     # A short phase can be missed; only a build killed during it is conclusive.
     for _ in range(10):
-        if (fake.root / "cache").exists():
-            shutil.rmtree(fake.root / "cache")
-        (fake.root / "dist").unlink(missing_ok=True)
-        process = subprocess.Popen(fake.command(), cwd=paths.REPO, start_new_session=True, stdout=subprocess.DEVNULL)
+        if (cold.root / "cache").exists():
+            shutil.rmtree(cold.root / "cache")
+        (cold.root / "dist").unlink(missing_ok=True)
+        process = subprocess.Popen(cold.command(), cwd=paths.REPO, start_new_session=True, stdout=subprocess.DEVNULL)
         wait_for(
-            lambda process=process: any(fake.root.glob(moment)) or process.poll() is not None,  # type: ignore[misc]
+            lambda process=process: any(cold.root.glob(moment)) or process.poll() is not None,  # type: ignore[misc]
             goal=moment,
             timeout_s=120,
             interval_s=0.001,
@@ -484,18 +493,18 @@ def test_sigkill_leaves_no_partial_build(fake: Fake, moment: str) -> None:
             break
     else:
         pytest.fail(f"ten builds ended before they could be killed at {moment}")
-    if (fake.root / "dist" / "manifest.json").exists():
-        assert not fake.load().damage()
-    assert fake.build()
-    assert not fake.load().damage()
+    if (cold.root / "dist" / "manifest.json").exists():
+        assert not cold.load().damage()
+    assert cold.build()
+    assert not cold.load().damage()
 
 
-def test_two_builds_at_once_give_one_result(fake: Fake) -> None:
-    running = [subprocess.Popen(fake.command(), cwd=paths.REPO, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+def test_two_builds_at_once_give_one_result(cold: Fake) -> None:
+    running = [subprocess.Popen(cold.command(), cwd=paths.REPO, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     outputs = sorted(process.communicate(timeout=240)[0].strip() for process in running)
     assert [process.returncode for process in running] == [0, 0]
     assert outputs == ["False", "True"], "the second one must find what the first one made"
-    assert not fake.load().damage()
+    assert not cold.load().damage()
 
 
 def test_import_keeps_unexported_changes(fake: Fake) -> None:
