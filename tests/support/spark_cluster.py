@@ -19,10 +19,10 @@ from pyhooks.core.process import DIES_WITH_PARENT
 from pyhooks.core.wait import wait_for
 
 # C1 only: C2 does not pay off in sessions this short.
-_FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
+FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
 SHORT_SESSION = {
-    "spark.driver.defaultJavaOptions": _FIRST_COMPILER,
-    "spark.executor.defaultJavaOptions": _FIRST_COMPILER,
+    "spark.driver.defaultJavaOptions": FIRST_COMPILER,
+    "spark.executor.defaultJavaOptions": FIRST_COMPILER,
 }
 _READY_S = 300.0
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+:\d+)\s")
@@ -56,7 +56,7 @@ def standalone(workers: int = 2, settings: Mapping[str, str] | None = None, *, c
         )
         env = {
             **os.environ,
-            "SPARK_DAEMON_JAVA_OPTS": f"-Dlog4j2.configurationFile={logging} {_FIRST_COMPILER}",
+            "SPARK_DAEMON_JAVA_OPTS": f"-Dlog4j2.configurationFile={logging} {FIRST_COMPILER}",
             "SPARK_DAEMON_MEMORY": "512m",
             spark.LOCAL_IP: host,
         }
