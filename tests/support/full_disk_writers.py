@@ -1,7 +1,8 @@
-"""Run one writer on a full or read-only disk: ``python tests/support/full_disk_writers.py CASE KIND FOLDER``.
+"""Run each writer on a full and a read-only disk: ``python tests/support/full_disk_writers.py FOLDER``.
 
-KIND is ``full`` or ``read-only``. FOLDER is an otherwise empty file system of a few MiB. Prints JSON: the exit status,
-the text on standard error, the new files and the changed ones.
+FOLDER has a folder for each kind of disk, with an otherwise empty file system of a few MiB for each case. Prints JSON,
+by kind and case: the exit status, the text on standard error, the new files and the changed ones, or the traceback of a
+failure. One process runs them all, since its imports take more time than the writers.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import io
 import json
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -33,6 +36,7 @@ from untyped_events import event_now, note
 from written_claims import read as read_claims
 
 BALLAST = "ballast"
+FULL, READ_ONLY = KINDS = ("full", "read-only")
 
 
 def command(*arguments: str) -> int:
@@ -153,7 +157,9 @@ CASES: dict[str, tuple[Callable[[Path], Callable[[], int]], Sequence[str]]] = {
 
 
 def fill(folder: Path) -> None:
-    """Fill the file system to the last free block."""
+    """Fill the file system, which must be that of the folder alone, to the last free block."""
+    if not folder.is_mount():
+        raise ValueError(f"{folder} has no file system of its own")
     with (folder / BALLAST).open("wb", buffering=0) as out:
         for size in (1 << 16, 1 << 12, 1):
             try:
@@ -163,13 +169,13 @@ def fill(folder: Path) -> None:
                 continue
 
 
-def main(case: str, kind: str, folder: Path) -> None:
+def run_case(case: str, kind: str, folder: Path) -> dict[str, Any]:
     prepare, names = CASES[case]
     act = prepare(folder)
     for name in names:
         if not (folder / name).exists():
             (folder / name).write_text(f"earlier {name}", encoding="utf-8")
-    if kind == "full":
+    if kind == FULL:
         fill(folder)
     else:
         subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
@@ -180,14 +186,26 @@ def main(case: str, kind: str, folder: Path) -> None:
     after = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     report = {"status": status, "error": error.getvalue(), "new": sorted(after.keys() - before.keys())}
     report["changed"] = [name for name, content in before.items() if after.get(name) != content]
-    if (case, kind) == ("history", "full"):
+    if (case, kind) == ("history", FULL):
         whole = History(folder / "history.jsonl")
         report["ops"] = [event.op for event in whole.events()]
         (folder / BALLAST).unlink()
         note(whole, "p", "later", "ok")
         report["later"] = [event.op for event in whole.events()]
-    sys.stdout.write(json.dumps(report))
+    return report
+
+
+def main(folder: Path) -> None:
+    reports: dict[str, dict[str, Any]] = {}
+    for kind in KINDS:
+        reports[kind] = {}
+        for case in CASES:
+            try:
+                reports[kind][case] = run_case(case, kind, folder / kind / case)
+            except Exception:  # noqa: BLE001 - fails the test of this case only
+                reports[kind][case] = {"failure": traceback.format_exc()}
+    sys.stdout.write(json.dumps(reports))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    main(Path(sys.argv[1]))

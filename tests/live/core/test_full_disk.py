@@ -6,27 +6,67 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from full_disk_writers import CASES
+from full_disk_writers import CASES, FULL, KINDS, READ_ONLY
 from pyhooks.core import paths
 from pyhooks.history.event_log import MARK, Event, History
 from untyped_events import event_now, note
 
-PATIENCE_S = 120
+PATIENCE_S = 200
 SIZE = "4m"
 OWN_MOUNTS = (
     ("unshare", "--mount"),
     ("unshare", "--user", "--map-root-user", "--mount"),
 )
 SUPPORT = paths.REPO / "tests/support"
+PROGRAM = str(SUPPORT / "full_disk_writers.py")
 MODULES = (paths.REPO, SUPPORT)
 
 
+@dataclass(frozen=True)
+class Written:
+    """Reports of all writers, by kind of disk and case; the files are in folders of these names."""
+
+    folder: Path
+    reports: dict[str, dict[str, Any]]
+
+    def refusal(self, kind: str, case: str, reason: str) -> dict[str, Any]:
+        """Return the report of a write that exited with status 2 and one line with a file in its folder and reason."""
+        report: dict[str, Any] = self.reports[kind][case]
+        assert "failure" not in report, report["failure"]
+        assert report["status"] == 2
+        (line,) = report["error"].splitlines()
+        assert line.startswith(f"error: {self.folder / kind / case}/")
+        assert line.endswith(reason)
+        return report
+
+
 @pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """Run all writers in a mount namespace, each on a disk of its own."""
+    folder = tmp_path_factory.mktemp("disks")
+    disks = [folder / kind / case for kind in KINDS for case in CASES]
+    for disk in disks:
+        disk.mkdir(parents=True)
+    mount = f'for disk; do mount -t tmpfs -o size={SIZE} none "$disk" || exit; done; exec "$0" "$PROGRAM" "$FOLDER"'
+    done = subprocess.run(
+        [*private(), "sh", "-c", mount, sys.executable, *map(str, disks)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+        cwd=paths.REPO,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, MODULES)), "PROGRAM": PROGRAM, "FOLDER": str(folder)},
+    )
+    assert done.returncode == 0, done.stderr
+    return Written(folder, json.loads(done.stdout))
+
+
 def private() -> tuple[str, ...]:
     """Return the command prefix that runs a command in its own mount namespace."""
     for arguments in OWN_MOUNTS:
@@ -36,36 +76,9 @@ def private() -> tuple[str, ...]:
     pytest.skip("this machine has no mount namespaces")
 
 
-def on_full_disk(private: tuple[str, ...], case: str, kind: str, folder: Path) -> dict[str, Any]:
-    mount = f'mount -t tmpfs -o size={SIZE} none "$1" && exec "$2" "$3" "$4" "$5" "$1"'
-    program = str(SUPPORT / "full_disk_writers.py")
-    done = subprocess.run(
-        [*private, "sh", "-c", mount, "sh", str(folder), sys.executable, program, case, kind],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-        cwd=paths.REPO,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, MODULES))},
-    )
-    assert done.returncode == 0, done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
-
-
-def refusal(private: tuple[str, ...], case: str, kind: str, folder: Path, reason: str) -> dict[str, Any]:
-    """Return the report of a write that exits with status 2 and one line with the reason and a file in the folder."""
-    report = on_full_disk(private, case, kind, folder)
-    assert report["status"] == 2
-    (line,) = report["error"].splitlines()
-    assert line.startswith(f"error: {folder}/")
-    assert line.endswith(reason)
-    return report
-
-
 @pytest.mark.parametrize("case", CASES)
-def test_a_full_disk_is_an_error_and_nothing_is_lost(private: tuple[str, ...], tmp_path: Path, case: str) -> None:
-    report = refusal(private, case, "full", tmp_path, "No space left on device")
+def test_a_full_disk_is_an_error_and_nothing_is_lost(written: Written, case: str) -> None:
+    report = written.refusal(FULL, case, "No space left on device")
     assert report["new"] == []
     # a history is appended to, not replaced
     assert report["changed"] == (["history.jsonl"] if case == "history" else [])
@@ -76,8 +89,8 @@ def test_a_full_disk_is_an_error_and_nothing_is_lost(private: tuple[str, ...], t
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_read_only_folder_is_an_error_and_unchanged(private: tuple[str, ...], tmp_path: Path, case: str) -> None:
-    report = refusal(private, case, "read-only", tmp_path, "Read-only file system")
+def test_a_read_only_folder_is_an_error_and_unchanged(written: Written, case: str) -> None:
+    report = written.refusal(READ_ONLY, case, "Read-only file system")
     assert (report["new"], report["changed"]) == ([], [])
 
 

@@ -32,7 +32,7 @@ RACKS = {1: "a", 2: "b", 3: "c"}
 CONTROLLER = 1
 KILLED = 2
 PARTITIONS = 3
-RATE = 40
+RATE = 20
 BASE_S = 90.0
 # all producers send for so long before the broker is killed, while it is unavailable, and after its return
 PHASE_NS = 2 * 10**9
