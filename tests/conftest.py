@@ -22,21 +22,23 @@ os.environ.setdefault("KAFKA_JVM_PERFORMANCE_OPTS", "-XX:+UseSerialGC -XX:Tiered
 
 # Files that take longest, by the time that they take; they start first, so that no worker ends with one of them alone.
 LONGEST = (
-    "live/placement/test_preflight_command.py",
     "live/workload/test_clients_and_killed_broker.py",
-    "live/lab/test_lab.py",
-    "live/patchset/test_overlay_on_stock.py",
-    "live/patchset/test_small_build.py",
-    "live/kafka/test_rack_destroyed.py",
-    "live/outage/test_lower_and_restore.py",
     "live/kafka/test_required_racks.py",
     "live/core/test_spark.py",
-    "live/jvm/test_clients.py",
-    "live/verify/test_mutants_in_jvm.py",
-    "live/lab/test_faults_on_kafka.py",
-    "live/documents/test_readme_lab.py",
-    "live/verify/test_controller_records.py",
+    "live/kafka/test_rack_destroyed.py",
+    "live/outage/test_lower_and_restore.py",
+    "live/patchset/test_small_build.py",
+    "live/lab/test_lab.py",
     "live/bench/test_pipeline.py",
+    "live/placement/test_preflight_command.py",
+    "live/documents/test_readme_lab.py",
+    "live/lab/test_faults_on_kafka.py",
+    "live/patchset/test_overlay_on_stock.py",
+    "live/placement/test_check_command.py",
+    "live/verify/test_mutants_in_jvm.py",
+    "live/jvm/test_clients.py",
+    "live/verify/test_controller_records.py",
+    "live/adoption/test_adopt_command.py",
 )
 # Files with Spark sessions in their own process run on one worker, whose JVM they share.
 SPARK = frozenset(
