@@ -36,6 +36,7 @@ from pyhooks.checkers import (
     realtime_order,
     recovery,
     refusals,
+    remote_segments,
     replica_reads,
     request_versions,
     slowdown,
@@ -157,6 +158,11 @@ OF_TESTS: Mapping[str, Checker] = {
         replica_reads.check_replica_reads,
         "no replica shows records beyond the high watermark",
         _kind(events.ReplicaReadDetails),
+    ),
+    "remote": Checker(
+        remote_segments.check_remote_segments,
+        "remote storage has committed records only, and gets them while the ISR is sufficient",
+        _kind(events.RemoteSegmentsDetails),
     ),
     "idle": Checker(
         idle_topics.check_idle,

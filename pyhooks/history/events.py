@@ -291,6 +291,15 @@ class ReplicaReadDetails(Details, op="replica-read"):
     errors: Omittable[Mapping[str, str]] = None
 
 
+class RemoteSegmentsDetails(Details, op="remote-segments", process=TEST):
+    """Segments of partition 0 of a topic with tiered storage, by their base offsets, listed from ``asked_ns`` on."""
+
+    topic: str
+    asked_ns: int
+    local: tuple[int, ...]  # on the disk of the leader
+    remote: tuple[int, ...]  # in the remote storage
+
+
 # -- contents of logs --------------------------------------------------------------------------------------------------
 
 

@@ -29,3 +29,15 @@ def _later_watermark(history: StoredHistory, partition: str, at_ns: int) -> int 
     later = ((one.asked_ns, one.high.get(partition)) for _, one in ev.VisibleDetails.each(history.events))
     return min(((asked_ns, high) for asked_ns, high in later if asked_ns >= at_ns and high is not None),
                default=(0, None))[1]  # fmt: skip
+
+
+def copy_uncommitted(history: StoredHistory, choice: random.Random) -> list[Event] | None:
+    """Let remote storage have a segment with records that are not committed."""
+    found = [
+        event
+        for event, listed in ev.RemoteSegmentsDetails.each(history.events)
+        if (high := _later_watermark(history, f"{listed.topic}-0", event.mono_ns)) is not None
+        and max(listed.local, default=0) > high
+    ]
+    victim = draw(choice, found)
+    return edit_one(history, victim, remote=sorted(victim.data["local"])[:-1] if victim else [])

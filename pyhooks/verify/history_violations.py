@@ -96,5 +96,6 @@ VIOLATIONS: tuple[Violation, ...] = tuple(
         (cluster.keep_hidden, "idle", "waiting records of an idle topic stay hidden after R was lowered", ""),
         (cluster.stick_reader, "unstuck", "a reader of committed records stays where it was at the heal", ""),
         (features.show_at_replica, "replicas", "a replica shows more than is committed", "precommitted-read"),
+        (features.copy_uncommitted, "remote", "remote storage has a segment that is not committed", ""),
     )
 )  # fmt: skip
