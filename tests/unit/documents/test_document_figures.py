@@ -22,6 +22,11 @@ def result(run: str) -> dict[str, Any]:
     return found
 
 
+def question_values() -> dict[str, Any]:
+    """Return ``answer`` and ``comparisons`` of the cell that decides the question, whatever its id."""
+    return {name.rpartition("/")[2]: value for name, value in result("question").items()}
+
+
 def document(name: str) -> str:
     return " ".join((paths.REPO / name).read_text(encoding="utf-8").split())
 
@@ -129,11 +134,11 @@ def quoted_latency() -> list[str]:
     assert {row["verdict"] for row in tail.values()} == {"equivalent"}
     p50, p99 = (format_ratio(tail[f"arm=B&at={at}"]["ratio"]) for at in ("p50", "p99"))
     control50, control99 = (format_ratio(tail[f"is_control=True&at={at}"]["ratio"]) for at in ("p50", "p99"))
-    question = result("question")
-    answer = question["/cells/cell=third-far/answer"]
+    question = question_values()
+    answer = question["answer"]
     assert (answer["answer"], answer["arm"], answer["against"]) == ("waits-for-isr", "B", "A")
     assert [rival["id"] for rival in answer["hypotheses"] if rival["rejected"]] == ["waits-for-m"]
-    verdicts = {(row["arm"], row["at"]): row["verdict"] for row in question["/cells/cell=third-far/comparisons"]}
+    verdicts = {(row["arm"], row["at"]): row["verdict"] for row in question["comparisons"]}
     assert (verdicts["B", "p50"], verdicts["B", "p99"]) == ("undecided", "undecided")
     ratio = answer["ratio"]
     return [
@@ -208,7 +213,7 @@ def verdict_counts() -> Counter[str]:
 
 def test_the_answers_to_reviewers_equal_the_evidence() -> None:
     answers = document("kip/review.md")
-    ratio = result("question")["/cells/cell=third-far/answer"]["ratio"]
+    ratio = question_values()["answer"]["ratio"]
     assert f"{ratio['point']:.3f} times ({ratio['low']:.3f} to {ratio['high']:.3f}) as long as M=3" in answers
     acks_one = system_figures("acks_one_test.py::AcksOneTest.test_taken_hidden_and_shown")
     assert f"{acks_one['backlog_records']:,} records in one [run]" in answers
