@@ -142,6 +142,9 @@ class Program(RemoteProcess):
             raise RackgateError(f"{self.workload} {self.run_id} ended unexpectedly", detail=self.output)
         self._host.account.signal(self.pid, signal.SIGTERM)
         wait_for(lambda: not self.runs, goal=f"the end of {self.workload} {self.run_id}", timeout_s=GRACE_S)
+        if output := self.output.strip():
+            # for instance why a producer's run has no end, which checkers report as unknown
+            self._host.account.logger.warning("output of %s %s: %s", self.workload, self.run_id, output)
         self.fetch()
         self._host.note_clock(self._history, [self.run_id])
         if self._partial_line:

@@ -157,22 +157,20 @@ class ProducerRun:
         collector = threading.Thread(target=self._record_errors, args=(self._collect,))
         collector.start()
         self._record_errors(self._fetch_metadata)
-        try:
-            self._run_all([partial(target, lane) for lane in self._lanes])
-            self._run_all([client.close for client in self._clients])
-        finally:
-            # Even if a client failed to close, write the results of its records and end the collector.
-            self._collected.set()
-            collector.join()
-            for client in self._clients:
-                client.release()
+        # A JVM ends with the thread that started it; these threads, which replace clients, outlive the last use.
+        with ThreadPoolExecutor(max(len(self._lanes), len(self._clients))) as pool:
+            try:
+                list(pool.map(self._record_errors, [partial(target, lane) for lane in self._lanes]))
+                list(pool.map(self._record_errors, [client.close for client in self._clients]))
+            finally:
+                # Even if a client failed to close, write the results of its records and end the collector.
+                self._collected.set()
+                collector.join()
+                for client in self._clients:
+                    client.release()
         if self._errors:
             raise self._errors[0]
         self.history.extend(self._end_events())
-
-    def _run_all(self, tasks: Sequence[Callable[[], None]]) -> None:
-        with ThreadPoolExecutor(len(tasks)) as pool:
-            list(pool.map(self._record_errors, tasks))
 
     def _record_errors(self, work: Callable[[], None]) -> None:
         try:
