@@ -24,6 +24,7 @@ from pyhooks.checkers import (
     groups,
     idle_topics,
     known_errors,
+    late_requests,
     log_flood,
     many_partitions,
     offsets,
@@ -153,6 +154,11 @@ OF_TESTS: Mapping[str, Checker] = {
             events.FetchDetails,
             events.ArrivalsDetails,
         ),
+    ),
+    "late": Checker(
+        late_requests.check_late_requests,
+        "requests that arrive after their client gave up stay in their transaction",
+        _kind(events.AppendedDetails),
     ),
     "replicas": Checker(
         replica_reads.check_replica_reads,

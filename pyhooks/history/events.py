@@ -344,6 +344,15 @@ class ReadChunkDetails(ChunkDetails, ReadDetails):
         return super().describes(event) and "begin" in event.data
 
 
+class AppendedDetails(Details, op="appended"):
+    """A record in the log of a topic with LogAppendTime, though its client did not get an acknowledgement."""
+
+    topic: str
+    partition: int
+    key: str
+    append_ms: int  # time at which the leader appended it, in milliseconds since the epoch
+
+
 class DiskChunkDetails(ChunkDetails, op="disk"):
     """Chunk of a log on a broker's disk; ``unknown`` for the last one if reading failed there."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 
+from pyhooks.checkers.record_view import COMMITTED
 from pyhooks.history import events as ev
 from pyhooks.history.event_log import Event
-from pyhooks.verify.stored_history import StoredHistory, draw, edit_one
+from pyhooks.verify.stored_history import StoredHistory, changed, draw, edit_one, is_result
 
 
 def show_at_replica(history: StoredHistory, choice: random.Random) -> list[Event] | None:
@@ -41,3 +42,34 @@ def copy_uncommitted(history: StoredHistory, choice: random.Random) -> list[Even
     ]
     victim = draw(choice, found)
     return edit_one(history, victim, remote=sorted(victim.data["local"])[:-1] if victim else [])
+
+
+def commit_late(history: StoredHistory, choice: random.Random) -> list[Event] | None:
+    """Abort a transaction, and let one of its records, which is read as committed, arrive after the client gave up."""
+    appended = next((event for event, _ in ev.AppendedDetails.each(history.events)), None)
+    committed = {
+        (txn.run, txn.txn): event for event, txn in ev.TransactionDetails.each(history.events) if event.outcome == "ok"
+    }
+    read = {key for one in history.records.reads if one.isolation == COMMITTED for key in one.keys.values()}
+    attempts = [
+        attempt
+        for attempt in history.records.attempts
+        if (attempt.run, attempt.txn) in committed and attempt.key in read
+    ]
+    attempt = draw(choice, attempts)
+    if appended is None or attempt is None:
+        return None
+    end = committed[attempt.run, attempt.txn]
+    result = is_result(attempt)
+    given_up_ms = next(event.wall_ms for event in history.events if result(event))
+    late = changed(appended, topic=attempt.topic, partition=attempt.partition, key=attempt.key,
+                   append_ms=given_up_ms + 5000)  # fmt: skip
+    edited = [
+        changed(event, outcome="fail")
+        if event is end
+        else changed(event, outcome="unknown", offset=None)
+        if result(event)
+        else event
+        for event in history.events
+    ]
+    return [*edited, late]

@@ -95,6 +95,8 @@ VIOLATIONS: tuple[Violation, ...] = tuple(
         (cluster.accept_probe, "stops", "patched Kafka accepts a probe in an outage of many partitions", ""),
         (cluster.keep_hidden, "idle", "waiting records of an idle topic stay hidden after R was lowered", ""),
         (cluster.stick_reader, "unstuck", "a reader of committed records stays where it was at the heal", ""),
+        (features.commit_late, "late transactions",
+         "a late record of an aborted transaction is read as committed", "G1a"),
         (features.show_at_replica, "replicas", "a replica shows more than is committed", "precommitted-read"),
         (features.copy_uncommitted, "remote", "remote storage has a segment that is not committed", ""),
     )
