@@ -30,5 +30,5 @@ def append_times(bootstrap: str, topic: str, count: int, timeout_s: float) -> li
 
 
 def longest_pause_s(times: Sequence[int]) -> float:
-    """Return the longest pause between two records, in seconds."""
+    """Return the longest pause between two times in milliseconds, in seconds."""
     return round(max((later - earlier for earlier, later in pairwise(times)), default=0) / 1000, 1)

@@ -40,6 +40,7 @@ from pyhooks.checkers import (
     remote_segments,
     replica_reads,
     request_versions,
+    share_groups,
     slowdown,
     transaction_recovery,
     transactions,
@@ -194,6 +195,11 @@ OF_TESTS: Mapping[str, Checker] = {
         group_comparison.check_group_comparison,
         "with enough racks, the number of required racks does not affect groups",
         _kind(events.AlikeDetails),
+    ),
+    "shares": Checker(
+        share_groups.check_share_groups,
+        "share groups acknowledge exactly while the ISR of their state is sufficient, and deliver all records",
+        _kind(events.ShareMemberDetails),
     ),
     "levels": Checker(
         feature_levels.check_levels,

@@ -225,6 +225,39 @@ class LeaveDetails(MemberDetails, op="leave"):
     message: Omittable[str] = None
 
 
+class ShareMemberDetails(Details, process="share-member"):
+    """Any event of a member of a share group (KIP-932); a run has one member in each group."""
+
+    run: str
+    group: str
+
+
+class DeliveryDetails(ShareMemberDetails, op="delivered"):
+    """Records that a poll returned, by partition: offsets as pairs of first offset and count."""
+
+    begun_ns: int  # start of the poll
+    offsets: Mapping[str, tuple[tuple[int, int], ...]]
+    again: int  # number of these records that had been delivered before, by the broker's count
+
+
+class AcknowledgementDetails(ShareMemberDetails, op="acknowledge"):
+    """Result of accepting records of a partition; ``unknown`` unless the broker confirmed all of them."""
+
+    begun_ns: int
+    latency_ms: float
+    partition: str
+    offsets: tuple[tuple[int, int], ...]  # as pairs of first offset and count
+    exception: Omittable[str] = None
+    message: Omittable[str] = None
+
+
+class SharePollFailureDetails(ShareMemberDetails, op="poll"):
+    """A poll that failed; the member continues."""
+
+    exception: str
+    message: str = ""
+
+
 class CommittedOffsetsDetails(Details, op="committed", process=TEST):
     """Offsets of a group in the end, as its coordinator returned them: partition to committed offset."""
 

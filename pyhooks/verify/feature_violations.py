@@ -73,3 +73,20 @@ def commit_late(history: StoredHistory, choice: random.Random) -> list[Event] | 
         for event in history.events
     ]
     return [*edited, late]
+
+
+def deliver_again(history: StoredHistory, choice: random.Random) -> list[Event] | None:
+    """Let a share group deliver a record after its acknowledgement was confirmed."""
+    found = [
+        (later, ack.partition, ack.offsets[0][0])
+        for event, ack in ev.AcknowledgementDetails.each(history.events)
+        if event.outcome == "ok" and ack.offsets
+        for later, delivery in ev.DeliveryDetails.each(history.events)
+        if delivery.group == ack.group and delivery.begun_ns > event.mono_ns
+    ]
+    victim = draw(choice, found)
+    if victim is None:
+        return None
+    event, partition, offset = victim
+    own = [*event.data["offsets"].get(partition, []), [offset, 1]]
+    return edit_one(history, event, offsets={**event.data["offsets"], partition: own})

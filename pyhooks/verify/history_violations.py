@@ -99,5 +99,6 @@ VIOLATIONS: tuple[Violation, ...] = tuple(
          "a late record of an aborted transaction is read as committed", "G1a"),
         (features.show_at_replica, "replicas", "a replica shows more than is committed", "precommitted-read"),
         (features.copy_uncommitted, "remote", "remote storage has a segment that is not committed", ""),
+        (features.deliver_again, "shares", "a share group delivers a record again though it was confirmed", ""),
     )
 )  # fmt: skip
