@@ -11,6 +11,7 @@ from ducktape_tests.feature_level import features_tool
 from ducktape_tests.scenario import (
     AAB,
     ABC,
+    CRASHES,
     FAILED_RACK,
     SINGLE_PARTITIONS,
     TRANSACTIONS,
@@ -39,7 +40,8 @@ IMPATIENT = ("--timeout-ms", "4000")
 JAVA = ("--config", "request.timeout.ms=1000", "--config", "max.block.ms=8000")
 LIBRDKAFKA = ("--config", "socket.timeout.ms=1000")
 READ_S = 60.0
-NEEDED = ("delivery", "offsets", "promise", "transactions", "late")
+NEEDED = ("delivery", "offsets", "promise", "realtime_order", "transactions", "late")
+JUDGED = (*NEEDED, "faults", "spread", CRASHES)
 
 
 class _LateRequests(RackScenario):
@@ -78,7 +80,6 @@ class _LateRequests(RackScenario):
             LoadSpec(BOTH, "transactional", newest, options=(*aborting, *JAVA)),
             LoadSpec(BOTH, "transactional", "3.9", options=(*aborting, *JAVA)),
             LoadSpec(BOTH, "transactional", "confluent", options=(*aborting, *LIBRDKAFKA)),
-            LoadSpec(BOTH, "idempotent", newest, options=(*IMPATIENT, *JAVA)),
         ]
         cuts: list[str] = []
         with self.under_load(specs, loads, also=[TRANSACTIONS]):
@@ -93,7 +94,10 @@ class _LateRequests(RackScenario):
         self._note_appended()
         self.figures(version=version, cuts=cuts)
         self.read_final_state()
-        require_true(self.verdicts(NEEDED))
+        # Clients give up and cuts follow too soon for the other checkers, which can only find something false here.
+        judged = [verdict for verdict in self.verdicts(NEEDED) if verdict.checker in JUDGED or verdict.valid == "false"]
+        self.save(judged)
+        require_true(judged)
 
     def _use(self, version: int) -> None:
         """Set the version of the transaction protocol, before any transaction."""
