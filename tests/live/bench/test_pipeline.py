@@ -359,7 +359,7 @@ def test_a_cell_with_its_own_baseline_names_it(result: dict[str, Any]) -> None:
     assert "M=2, R=2 (to M=3 again (control))" in rows[2]
     figure = figures.overview(both, figures.FigureStyle(figures.MARKED))
     figure.canvas.draw()
-    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["healthy", "isr-2 (to B)"]
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["healthy", "isr-2\n(over M=2, R=2)"]
 
 
 def test_a_result_without_an_outage_gives_a_report(result: dict[str, Any], tmp_path: Path) -> None:
