@@ -1,4 +1,4 @@
-"""Check that requests that arrive after their client gave up neither leave their transaction nor go unnoticed.
+"""Check that records of requests that arrive after their client gave up stay in their transaction.
 
 Reads ``produce`` and ``txn`` events, ``appended`` events of records without an acknowledgement, and all read_committed
 ``read`` events.
@@ -24,7 +24,7 @@ def check_late_requests(events: Sequence[Event]) -> Verdict:
 
     Unknown without such a record, since then no request was late. Their number is a note.
     """
-    found, records = Findings(), Records(events)
+    findings, records = Findings(), Records(events)
     given_up = {produced.key: event.wall_ms for event, produced in ProduceDetails.each(events) if event.outcome != "ok"}
     late = {
         appended.key: appended.append_ms - given_up[appended.key]
@@ -32,18 +32,18 @@ def check_late_requests(events: Sequence[Event]) -> Verdict:
         if appended.key in given_up and appended.append_ms > given_up[appended.key] + MARGIN_MS
     }
     if not late:
-        found.missing.append("no record was appended after its client had given up: no request was late")
-        return found.verdict("late")
+        findings.missing.append("no record was appended after its client had given up: no request was late")
+        return findings.verdict("late")
     longest_s = max(late.values()) / 1000
-    found.notes.append(f"{len(late)} records were appended up to {longest_s:.1f} s after their client had given up")
+    findings.notes.append(f"{len(late)} records were appended up to {longest_s:.1f} s after their client had given up")
     committed = {key for read in records.reads if read.isolation == COMMITTED for key in read.keys.values()}
     for attempt in records.attempts:
         if attempt.key not in late or attempt.run is None or attempt.txn is None:
             continue
         end = records.transactions.get((attempt.run, attempt.txn))
         if end is not None and end.outcome == "fail" and attempt.key in committed:
-            found.wrong.append(
+            findings.wrong.append(
                 f"{attempt.key} was appended {late[attempt.key] / 1000:.1f} s after its client gave up transaction"
                 f" {attempt.txn} of run {attempt.run}, which was aborted, and is read as committed"
             )
-    return found.verdict("late")
+    return findings.verdict("late")
