@@ -6,9 +6,9 @@ import shlex
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import pairwise
 from typing import ClassVar
 
-from ducktape_tests.append_times import longest_pause_s
 from ducktape_tests.scenario import (
     AAB,
     ABC,
@@ -24,6 +24,7 @@ from ducktape_tests.scenario import (
     spec,
 )
 from ducktape_tests.services.clients import Program, wait_events
+from pyhooks.checkers.settling_times import NS
 from pyhooks.checkers.share_groups import BOUND_S, STATE, ShareGroup, share_groups, unconfirmed
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
@@ -132,4 +133,5 @@ class ShareGroupsTest(RackScenario):
 
 
 def _longest_pause_s(group: ShareGroup) -> float:
-    return longest_pause_s(sorted(ack.ended_ns // 1_000_000 for ack in group.acknowledgements if ack.exception is None))
+    ends_ns = sorted(ack.ended_ns for ack in group.acknowledgements if ack.exception is None)
+    return round(max((later - earlier for earlier, later in pairwise(ends_ns)), default=0) / NS, 1)
