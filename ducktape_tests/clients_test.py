@@ -51,4 +51,4 @@ class ClientsTest(RackScenario):
             with self.rack_outage(seconds=OUTAGE_S):
                 self.phase("one rack left", specs[0].name, NOT_ENOUGH_RACKS)
             self.phase("rack back", specs[0].name)
-        self.judge((*NEEDS, "refusals", "rides"))
+        self.judge((*NEEDS, "rejections", "rides"))

@@ -30,7 +30,7 @@ PATIENT = ("--timeout-ms", "6000")
 LONG = 3
 # No topic has a replica on it.
 BYSTANDER = 4
-CHECKED = ("delivery", "offsets", "promise", "progress", "phases", "faults", "recovery", "refusals")
+CHECKED = ("delivery", "offsets", "promise", "progress", "phases", "faults", "recovery", "rejections")
 
 
 class FlappingTest(RackScenario):

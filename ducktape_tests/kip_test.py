@@ -102,7 +102,7 @@ class KipTest(RackScenario):
                     self.phase(f"{name} without rack {FAILED_RACK}", name, expect)
             for name in wanted:
                 self.phase(f"{name} with all", name)
-        self.judge((*NEEDS, SPREAD, "refusals", FLOOD))
+        self.judge((*NEEDS, SPREAD, "rejections", FLOOD))
 
     def _processes(self) -> dict[str, int]:
         """Return the PIDs of Kafka on nodes outside the failed rack, so that restarts are detected."""

@@ -4,7 +4,7 @@ These tests take long, and belong only to the selection ``load``. ``partitions``
 ``rounds`` come from ducktape's ``--globals``.
 
 At the end of each arm the topics that were produced to are read once. Partitions are not observed twice a second and
-disks are not read, because they have 30,000 logs. So ``promise``, ``progress``, ``refusals`` and ``recovery`` have
+disks are not read, because they have 30,000 logs. So ``promise``, ``progress``, ``rejections`` and ``recovery`` have
 nothing to judge.
 """
 
@@ -113,7 +113,7 @@ class LoadTest(RackScenario):
         self.figures(partitions=self.partitions, cycles=self.cycles, **many_partitions.figures(events))
         self._judge(events, "stops")
 
-    def test_others_beside_refusals(self) -> None:
+    def test_others_beside_rejections(self) -> None:
         """Rejecting the records of many partitions slows other topics no more than accepting them does.
 
         In an outage of rack b, rounds of three blocks in random order: R=2, R=1, and R=1 once more.

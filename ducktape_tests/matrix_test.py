@@ -19,7 +19,7 @@ RATE_PER_S = 3.0
 # The ISR shrinks when sessions of 9 s end, after an election of a controller if the rack had the active one.
 ISR_S = 90.0
 LEADER_S = 60.0
-CHECKED = ("delivery", "offsets", "promise", SPREAD, "progress", "phases", "faults", "recovery", "refusals")
+CHECKED = ("delivery", "offsets", "promise", SPREAD, "progress", "phases", "faults", "recovery", "rejections")
 
 
 class _Matrix(RackScenario):

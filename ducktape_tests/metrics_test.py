@@ -77,7 +77,7 @@ class MetricsTest(RackScenario):
         self.read_final_state()
         self.kafka.metadata_log(self.kafka.topology.controllers[0], self.history)
         self.figures(**gauges.figures(list(self.history.events())))
-        require_true(self.verdicts(("delivery", "offsets", "promise", "progress", "refusals", "metrics", "meter")))
+        require_true(self.verdicts(("delivery", "offsets", "promise", "progress", "rejections", "metrics", "meter")))
 
     def _load(self) -> list[str]:
         """Return the arguments of a producer with one record per request and no retries."""

@@ -49,7 +49,7 @@ class MovesTest(RackScenario):
                 self.phases_by_isr(f"broker {broker} in rack {rack}, replicas in racks {where}", isrs, racks=racks)
                 self.keep_producing()
             topics.elect_preferred(self.kafka.admin)
-        self.judge(("delivery", "offsets", "promise", "progress", "refusals"))
+        self.judge(("delivery", "offsets", "promise", "progress", "rejections"))
 
     def test_an_id_returns_in_another_rack(self) -> None:
         """A broker id that returns on an empty disk in another rack counts for that rack.
@@ -64,7 +64,7 @@ class MovesTest(RackScenario):
                 self.phases_by_isr(f"id 3 in rack {rack}", self._all_in_sync(), racks={**self.racks, 3: rack})
                 self.keep_producing()
             topics.elect_preferred(self.kafka.admin)
-        self.judge((*NEEDS, "refusals"))
+        self.judge((*NEEDS, "rejections"))
 
     def test_a_rack_is_renamed_in_an_outage(self) -> None:
         """A rack that is renamed broker by broker counts as two; M above its number of replicas prevents that.
@@ -86,7 +86,7 @@ class MovesTest(RackScenario):
             self.restart_broker(1, "z")
             topics.elect_preferred(self.kafka.admin)
             self.phases_by_isr("renamed", self._all_in_sync(), racks={**self.racks, 1: "z", 2: "z"})
-        self.judge((*NEEDS, SPREAD, "refusals", "faults"))
+        self.judge((*NEEDS, SPREAD, "rejections", "faults"))
 
     def _all_in_sync(self) -> dict[str, Sequence[int]]:
         return {topic.name: topic.replicas for topic in self.specs}
@@ -116,7 +116,7 @@ class MovesTest(RackScenario):
             topics.elect_preferred(self.kafka.admin)
             self._phase("back in rack b", AAB)
             self._note_warnings()
-        self.judge(("delivery", "offsets", "promise", SPREAD, "progress", "refusals", "warned"))
+        self.judge(("delivery", "offsets", "promise", SPREAD, "progress", "rejections", "warned"))
 
     def _move(self, before: Sequence[int], after: Sequence[int]) -> None:
         """Move all topics, wait until the moves are complete, and record them."""
@@ -148,7 +148,7 @@ class MovesTest(RackScenario):
                     self._lead(order)
                     self._phase(f"broker {order[0]} leads in turn {turn}", (1, 2), replicas=3)
             self._phase("rack back", AAB)
-        self.judge(("delivery", "offsets", "promise", SPREAD, "progress", "refusals"))
+        self.judge(("delivery", "offsets", "promise", SPREAD, "progress", "rejections"))
 
     def _lead(self, order: Sequence[int]) -> None:
         """Make the first of the replicas lead all topics, whether or not the others run."""

@@ -34,7 +34,7 @@ TIMEOUT = ("--timeout-ms", "60000")
 RDKAFKA_TIMEOUT = ("--timeout-ms", "120000")
 STARTED = "Kafka Server started"
 # log text of a stock broker at level 1, and of a stock controller that reads this level
-REGISTRATION_REFUSED = "returned error UNSUPPORTED_VERSION"
+REGISTRATION_REJECTED = "returned error UNSUPPORTED_VERSION"
 # one hour by default, which would be the longest step of the downgrade
 SNAPSHOTS = {"metadata.log.max.snapshot.interval.ms": "5000"}
 START_S = 120.0
@@ -79,7 +79,7 @@ class RollingTest(RackScenario):
             self._roll_all("stock")
             topics.elect_preferred(self.kafka.admin)
         self.figures(restart_s=self._seconds, mixed=self._rows)
-        self.judge((*NEEDS, "known", "refusals", "levels"))
+        self.judge((*NEEDS, "known", "rejections", "levels"))
 
     # -- rolling restart ----------------------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class RollingTest(RackScenario):
         try:
             change_topic(self.kafka.admin, "patched", self.history, min_racks=2)
             row["R=2"] = "accepted"
-        except topics.RefusedError as error:
+        except topics.RejectedError as error:
             row["R=2"] = str(error)
         self._rows.append(row)
 
@@ -192,11 +192,11 @@ class RollingTest(RackScenario):
         node = self.kafka.broker(THIRD)
         self.kafka.stop_kafka(node)
         self._probe_one_rack("R=2", NOT_ENOUGH_RACKS)
-        refused = self._count(node, REGISTRATION_REFUSED)
+        rejected = self._count(node, REGISTRATION_REJECTED)
         self._start(node, "stock")
         process_events.excuse(self.history, [THIRD], process_events.NOT_LET_IN)
         wait_for(
-            lambda: self._count(node, REGISTRATION_REFUSED) > refused,
+            lambda: self._count(node, REGISTRATION_REJECTED) > rejected,
             goal=f"a rejected registration of {node.name}",
             timeout_s=START_S,
         )

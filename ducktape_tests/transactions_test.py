@@ -76,7 +76,7 @@ class TransactionsTest(RackScenario):
         """
         self._outage(ABC)
 
-    def test_the_transactions_topic_is_refused_too(self) -> None:
+    def test_the_transactions_topic_is_rejected_too(self) -> None:
         """The same, but no transaction can be completed during the outage: R=2 is the cluster's."""
         self.require_racks(2)
         self._outage(AAB)

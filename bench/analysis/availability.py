@@ -28,11 +28,11 @@ CATCH_UP_S = 5.0
 BEFORE_FAULT_S = 0.5
 Behaviour = Literal["continued", "was rejected", "continued unprotected", "unknown"]
 CONTINUED: Behaviour = "continued"
-REFUSED: Behaviour = "was rejected"
+REJECTED: Behaviour = "was rejected"
 UNPROTECTED: Behaviour = "continued unprotected"
 UNKNOWN: Behaviour = "unknown"
 # Errors of the gate: Java exceptions without their package, and librdkafka's names. Any other error is no rejection.
-REFUSALS = frozenset(name.rsplit(".", 1)[-1] for name in TOO_FEW | TOO_FEW_AFTER_APPEND)
+REJECTIONS = frozenset(name.rsplit(".", 1)[-1] for name in TOO_FEW | TOO_FEW_AFTER_APPEND)
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,9 @@ def exception_name(attempt: Attempt) -> str:
     return (attempt.exception or "").rsplit(".", 1)[-1]
 
 
-def is_refusal(attempt: Attempt) -> bool:
+def is_rejection(attempt: Attempt) -> bool:
     """Return whether a gate rejected this attempt."""
-    return attempt.outcome in ("fail", "unknown") and exception_name(attempt) in REFUSALS
+    return attempt.outcome in ("fail", "unknown") and exception_name(attempt) in REJECTIONS
 
 
 def behaviour(
@@ -137,17 +137,17 @@ def behaviour(
     intended: int,
     acked: int,
     probe_acked: int,
-    probe_refused: int,
+    probe_rejected: int,
     fewest_racks: int | None,
     accepting_share: float,
 ) -> Behaviour:
     """Return what a topic did in its settled outage."""
     if not proved or not settled or intended == 0 or fewest_racks is None:
         return UNKNOWN
-    if acked == 0 and probe_acked == 0 and probe_refused > 0:
-        return REFUSED
+    if acked == 0 and probe_acked == 0 and probe_rejected > 0:
+        return REJECTED
     # The load's client retries rejected records silently: only a probe that got acks shows that none was rejected.
-    if acked >= accepting_share * intended and probe_acked > 0 and probe_refused == 0:
+    if acked >= accepting_share * intended and probe_acked > 0 and probe_rejected == 0:
         return CONTINUED if fewest_racks >= 2 else UNPROTECTED
     return UNKNOWN
 
@@ -205,7 +205,7 @@ def add_behaviours(outage: dict[str, Any]) -> None:
             intended=topic.get("settled_intended", 0),
             acked=topic.get("settled_acked", 0),
             probe_acked=topic["probe"]["settled_acked"],
-            probe_refused=topic["probe"]["settled_refused"],
+            probe_rejected=topic["probe"]["settled_rejected"],
             fewest_racks=topic["fewest_racks"],
             accepting_share=outage["accepting_share"],
         )
@@ -255,29 +255,31 @@ def _probe(
     start_ns: int,
 ) -> dict[str, Any]:
     acked = [attempt for attempt in attempts if attempt.outcome == "ok"]
-    refused = [attempt for attempt in attempts if is_refusal(attempt)]
+    rejected = [attempt for attempt in attempts if is_rejection(attempt)]
     settled = [attempt for attempt in attempts if window and window.from_ns <= attempt.done_ns < window.to_ns]
     heal_ns = fault.heal_ns if fault else None
     # a rejection after the heal is not an effect of the fault
-    first_ns = next((x.done_ns for x in refused if fault and fault.inject_ns < x.done_ns < (heal_ns or math.inf)), None)
+    first_ns = next(
+        (x.done_ns for x in rejected if fault and fault.inject_ns < x.done_ns < (heal_ns or math.inf)), None
+    )
     return {
         "attempts": len(attempts),
         "acked": len(acked),
-        "refused": len(refused),
-        "other": len(attempts) - len(acked) - len(refused),
+        "rejected": len(rejected),
+        "other": len(attempts) - len(acked) - len(rejected),
         "exceptions": dict(Counter(exception_name(attempt) for attempt in attempts if attempt.outcome != "ok")),
         "settled_attempts": len(settled),
         "settled_acked": sum(attempt.outcome == "ok" for attempt in settled),
-        "settled_refused": sum(is_refusal(attempt) for attempt in settled),
+        "settled_rejected": sum(is_rejection(attempt) for attempt in settled),
         "acked_after_heal": sum(bool(heal_ns) and attempt.done_ns >= (heal_ns or 0) for attempt in acked),
         "acked_without_rack": sum(
             bool(without_rack(attempt.sent_ns, attempt.done_ns, fault, had_ns))
             for attempt in acked
             if attempt.done_ns < (heal_ns or 0)
         ),
-        "refused_at_s": [(attempt.done_ns - start_ns) / NS for attempt in refused],
-        "first_refusal_after_s": _seconds(first_ns, fault.inject_ns) if fault else None,
-        "message": next((str(attempt.message) for attempt in refused), None),
+        "rejected_at_s": [(attempt.done_ns - start_ns) / NS for attempt in rejected],
+        "first_rejection_after_s": _seconds(first_ns, fault.inject_ns) if fault else None,
+        "message": next((str(attempt.message) for attempt in rejected), None),
     }
 
 
@@ -299,11 +301,11 @@ def catch_up(
     if fault is None or fault.heal_ns is None:
         return None
     heal_ns = fault.heal_ns
-    refused = [attempt.sent_ns for attempt in attempts if is_refusal(attempt) and attempt.done_ns > fault.inject_ns]
+    rejected = [attempt.sent_ns for attempt in attempts if is_rejection(attempt) and attempt.done_ns > fault.inject_ns]
     back = [x.at_ns for x in observations if x.at_ns > heal_ns and plan.rack in x.isr_racks]
     if not back:
         return None
-    rejoined_ns = max(refused) if refused else back[0]
+    rejoined_ns = max(rejected) if rejected else back[0]
     periods = {
         "before": (0, fault.inject_ns - round(BEFORE_FAULT_S * NS)),
         "after": (rejoined_ns + 1, rejoined_ns + round(CATCH_UP_S * NS)),

@@ -65,9 +65,9 @@ class CellMeasurements:
         shares = [self.summary[arm]["late_share"] for arm in arms if arm in self.summary]
         return max((share[name] for share in shares if share), default=0.0)
 
-    def refused(self, arms: Sequence[str]) -> list[str]:
+    def rejected(self, arms: Sequence[str]) -> list[str]:
         """Return those of these arms that a gate rejected."""
-        return [arm for arm in arms if arm in self.summary and self.summary[arm]["refused"]]
+        return [arm for arm in arms if arm in self.summary and self.summary[arm]["rejected"]]
 
 
 @dataclass(frozen=True)
@@ -185,8 +185,8 @@ def _comparison(measured: CellMeasurements, arm: BenchArm, quantile: float) -> _
     plan, base = measured.cell.scenario.latency, measured.cell.scenario.role("baseline").id
     both = [arm.id, base]
     reason: VerdictReason = "decided"
-    if measured.refused(both):
-        reason = "refused"
+    if measured.rejected(both):
+        reason = "rejected"
     elif measured.not_acked(both):
         reason = "not acknowledged"
     elif measured.quantiles_ms(both, quantile) is None:
@@ -267,7 +267,7 @@ def _row(
         "blocks": plan.blocks,
         "min_blocks": plan.min_blocks,
         "not_acked": pair.measured.not_acked(both),
-        "refused": pair.measured.refused(both),
+        "rejected": pair.measured.rejected(both),
         "p_equivalent": None if decision is None else decision.p_equivalent,
         "p_different": None if decision is None else decision.p_different,
         **_power_figures(effect, band, margin_ms, tails, plan.power, hidden=reason == "control"),

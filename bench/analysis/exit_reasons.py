@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Any, Literal
 
-from bench.analysis.availability import REFUSALS, REFUSED, UNKNOWN
+from bench.analysis.availability import REJECTED, REJECTIONS, UNKNOWN
 from bench.analysis.record_check import KIND_LABELS, KINDS
 from bench.analysis.verdicts import sentence
 from bench.plan.outage_plan import FAULT_LABELS
@@ -98,25 +98,25 @@ def _of_cell(cell: Mapping[str, Any]) -> Iterator[ExitReason]:
     """Check that in every lab the cell's arms did what the gate should do in its state, before and after the blocks."""
     findings = cell["findings"]
     # results of earlier versions have no row for each lab, only that of the last lab
-    labs = cell.get("refusals") or [findings]
-    if any("refused" not in lab for lab in labs):
+    labs = cell.get("rejections") or [findings]
+    if any("rejected" not in lab for lab in labs):
         yield ExitReason("unknown", f"cell {cell['cell']}", "The arms were not probed for rejections.")
         return
     isr = _isr(len(findings["isr"]), findings["isr_racks"])
     for arm in cell["arms"]:
         subject = f"cell {cell['cell']}: {arm['label']}"
-        expected = {arm["arm"] in lab["expected_to_refuse"] for lab in labs}
-        observed = {arm["arm"] in lab[when] for lab in labs for when in ("refused", "refused_after") if when in lab}
+        expected = {arm["arm"] in lab["expected_to_reject"] for lab in labs}
+        observed = {arm["arm"] in lab[when] for lab in labs for when in ("rejected", "rejected_after") if when in lab}
         # in results of earlier versions an arm whose records all timed out is rejected, too
-        refused = arm["refused"] and arm["refused_with"] in REFUSALS
+        rejected = arm["rejected"] and arm["rejected_with"] in REJECTIONS
         # an arm whose whole load was rejected counts as rejected, whatever its probes got
-        observed |= {True} if refused and arm["intended"] else set()
+        observed |= {True} if rejected and arm["intended"] else set()
         if False in observed and True in expected:
             yield ExitReason("failed", subject, f"Accepted records, but should reject them: {isr}.")
         if True in observed and False in expected:
             yield ExitReason("failed", subject, f"Rejected records, but should accept them: {isr}.")
-        if not refused and not arm["acked"]:
-            error = arm.get("error") or arm.get("refused_with")
+        if not rejected and not arm["acked"]:
+            error = arm.get("error") or arm.get("rejected_with")
             yield ExitReason("unknown", subject, f"Nothing was acknowledged{f': {error}' if error else ''}.")
 
 
@@ -154,7 +154,7 @@ def _of_topic(
         yield ExitReason("unknown", subject, f"Its behaviour is unknown: {_missing_evidence(topic)}.")
     elif len({answer.passes for answer in answers}) != 1:
         yield ExitReason("unknown", subject, "Its expected behaviour is unknown: its ISR was sufficient only at times.")
-    elif (first := answers[0]).passes is (topic["behaviour"] == REFUSED):
+    elif (first := answers[0]).passes is (topic["behaviour"] == REJECTED):
         did = "Rejected records, but should accept them" if first.passes else "Accepted records, but should reject them"
         yield ExitReason(
             "failed", subject, f"{did}: {_isr(first.replicas, first.racks)}; M={limits.replicas}, R={limits.racks}."
@@ -230,7 +230,7 @@ def _missing_evidence(topic: Mapping[str, Any]) -> str:
     probe = topic["probe"]
     return (
         f"in the settled outage {topic.get('settled_acked', 0):,} of {topic.get('settled_intended', 0):,} records were"
-        f" acknowledged, and the probe got {probe['settled_acked']} acks and {probe['settled_refused']} rejections"
+        f" acknowledged, and the probe got {probe['settled_acked']} acks and {probe['settled_rejected']} rejections"
     )
 
 

@@ -61,7 +61,7 @@ VerdictReason = Literal[
     "pacer",
     "control",
     "positive control",
-    "refused",
+    "rejected",
     "not acknowledged",
     "missing",
     "few blocks",

@@ -14,7 +14,7 @@ import numpy as np
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from bench.analysis.availability import REFUSALS
+from bench.analysis.availability import REJECTIONS
 from bench.analysis.comparisons import COMPARED, US_PER_MS, CellMeasurements, compare, family_size, quantile_name
 from bench.analysis.quantiles import (
     BinCounts,
@@ -94,7 +94,7 @@ def _check_files(raw: Path) -> None:
 
 
 def measurements(
-    raw: DataFrame, planned: Sequence[BenchCell], refusals: Mapping[Key, str] | None = None
+    raw: DataFrame, planned: Sequence[BenchCell], rejections: Mapping[Key, str] | None = None
 ) -> list[CellMeasurements]:
     """Return the measurements of the latency phase for each cell.
 
@@ -102,7 +102,7 @@ def measurements(
         raw: observations of ``read_raw``; rows of other phases are ignored. The column ``cell`` may be missing if there
             is only one cell.
         planned: all cells of the run.
-        refusals: exception by cell and arm, for arms that got no load because a probe was rejected.
+        rejections: exception by cell and arm, for arms that got no load because a probe was rejected.
 
     Raises:
         ValueError: there are several cells, but no column ``cell``.
@@ -112,7 +112,7 @@ def measurements(
     counts = sent.groupBy(*ARM).agg(*outcome_counts()).collect()
     outcomes = {(row["cell"], row["arm"]): row.asDict() for row in counts}
     # why an arm that got no load was rejected, or the most frequent error of an arm without acknowledgements
-    errors = dict(refusals or {})
+    errors = dict(rejections or {})
     errors |= _errors(frame) if any(row["acked"] == 0 for row in outcomes.values()) else {}
     slots = count_bins(acked.where("kept"), "latency_ns", SLOT)
     quantiles = {
@@ -126,7 +126,7 @@ def measurements(
         summary, counts = {}, {}
         for arm in cell.scenario.latency_arms:
             key = cell.id, arm.id
-            if key in outcomes or key in (refusals or {}):
+            if key in outcomes or key in (rejections or {}):
                 blocks = {slot[2]: bins for slot, bins in slots.items() if slot[:2] == key and slot[2] >= 0}
                 counts[arm.id] = blocks
                 summary[arm.id] = _arm(cell, arm, outcomes.get(key), quantiles, errors.get(key))
@@ -141,8 +141,8 @@ def cells(run: Sequence[CellMeasurements]) -> list[dict[str, Any]]:
 
     Returns:
         One entry per cell. ``arms``: counts, quantiles, pacer lateness and curve of each arm. A rejected arm has no
-        latencies, and its counts are 0 if it got no load; ``refused`` is true only if a gate refused it, and ``error``
-        is set if nothing was acknowledged. ``rounds``: quantiles of each arm in each block, warm-up included.
+        latencies, and its counts are 0 if it got no load; ``rejected`` is true only if a gate rejected it, and
+        ``error`` is set if nothing was acknowledged. ``rounds``: quantiles of each arm in each block, warm-up included.
         ``comparisons``: paired ratios with intervals and verdicts. ``detectable``: the smallest detectable ratio of the
         worst comparison. All latencies are in ms.
     """
@@ -291,7 +291,7 @@ def _arm(
     highest = statistics.highest_quantile(counts["acked"], plan.min_beyond)
     latencies, late = quantiles["latency"].get(key, {}), quantiles["late"].get(key)
     # Only a gate's error is a rejection; records that all timed out are not known to have been rejected.
-    refused = outcomes is None or (counts["acked"] == 0 and error in REFUSALS)
+    rejected = outcomes is None or (counts["acked"] == 0 and error in REJECTIONS)
 
     def allowed(values: Mapping[float, float]) -> dict[str, float | None]:
         return {quantile_name(q): values.get(q) if q <= highest + 1e-12 else None for q in plan.quantiles}
@@ -302,8 +302,8 @@ def _arm(
         "role": arm.latency,
         **{name: counts[name] for name in ("intended", "acked", "failed", "unknown")},
         # A rejected arm has no latency.
-        "refused": refused,
-        "refused_with": error if refused else None,
+        "rejected": rejected,
+        "rejected_with": error if rejected else None,
         # Why nothing was acknowledged.
         "error": error if counts["acked"] == 0 else None,
         "percentiles_ms": allowed(latencies),

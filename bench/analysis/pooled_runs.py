@@ -27,7 +27,7 @@ SCHEMA_VERSION = 1
 ADVICE = "nothing was changed: restore the file, or choose another folder with --out"
 # Keys of a line and their types.
 _KEYS = {"run_id": str, "started": str, "command": str, "conditions": dict, "cells": list}
-_ARM = ("arm", "intended", "acked", "refused", "late_share")
+_ARM = ("arm", "intended", "acked", "rejected", "late_share")
 _COMPARISON = ("arm", "at", "ratio", "verdict", "reason")
 
 
@@ -212,7 +212,7 @@ def _sum_arms(total: Mapping[str, Any] | None, other: Mapping[str, Any]) -> dict
     return {
         "arm": total["arm"],
         **{name: total[name] + other[name] for name in ("intended", "acked")},
-        "refused": total["refused"] or other["refused"],
+        "rejected": total["rejected"] or other["rejected"],
         "late_share": {name: max(share[name] for share in shares) for name in shares[0]} if shares else None,
     }
 

@@ -13,7 +13,7 @@ from bench.plan.question import Hypothesis, Question, awaited_followers
 from bench.plan.scenario import BenchArm, BenchCell
 
 # Data of a comparison that can't reject anything, by the reason of its verdict.
-NO_DATA = ("refused", "not acknowledged", "missing", "few blocks", "few records")
+NO_DATA = ("rejected", "not acknowledged", "missing", "few blocks", "few records")
 
 
 def rack_round_trips(rows: Iterable[Mapping[str, Any]], racks: Mapping[str, str]) -> dict[frozenset[str], float]:
@@ -142,5 +142,5 @@ def _predicted(
         )
         return max((to_ms[broker] for broker in followers), default=0.0)
 
-    arms = [arm for arm in cell.scenario.latency_arms if arm.acks == "all" and arm.id not in cell.refusing]
+    arms = [arm for arm in cell.scenario.latency_arms if arm.acks == "all" and arm.id not in cell.rejecting]
     return {arm.id: [base["point"] + times * slowest_ms(arm) for times in cell.question.round_trips] for arm in arms}

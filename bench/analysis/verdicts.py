@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.analysis.availability import REFUSED
+from bench.analysis.availability import REJECTED
 from bench.analysis.record_check import KIND_LABELS, KINDS
 
 # Results with an earlier schema were judged by other rules, and keep their sentences about latency.
@@ -94,9 +94,9 @@ def _latency_text(
     arms: Mapping[str, Mapping[str, Any]],
     confidence: float,
 ) -> str:
-    if row["reason"] == "refused":
-        refusals = [f"{_label(arms, arm)} ({arms[arm]['refused_with']})" for arm in row["refused"]]
-        return f"No latency to compare: records of {' and '.join(refusals)} are rejected."
+    if row["reason"] == "rejected":
+        rejections = [f"{_label(arms, arm)} ({arms[arm]['rejected_with']})" for arm in row["rejected"]]
+        return f"No latency to compare: records of {' and '.join(rejections)} are rejected."
     if row["reason"] == "not acknowledged":
         return f"{row['not_acked']:,} measured records were not acknowledged, so the percentiles are not comparable."
     if row["reason"] == "missing":
@@ -196,11 +196,11 @@ def _outage_text(topic: Mapping[str, Any], numbers: Mapping[str, Any]) -> str:
     racks = topic["fewest_racks"]
     if racks is not None:
         text += f", with {racks} rack{'s' if racks != 1 else ''} in the ISR"
-    text += f"; the probe without retries got {probe['settled_acked']} acks and {probe['settled_refused']} rejections"
-    if probe["exceptions"] and topic["behaviour"] == REFUSED:
+    text += f"; the probe without retries got {probe['settled_acked']} acks and {probe['settled_rejected']} rejections"
+    if probe["exceptions"] and topic["behaviour"] == REJECTED:
         name = max(probe["exceptions"], key=probe["exceptions"].__getitem__)
         text += f" ({name}"
-        text += f", the first {probe['first_refusal_after_s']:.1f} s after the fault)" if probe["refused"] else ")"
+        text += f", the first {probe['first_rejection_after_s']:.1f} s after the fault)" if probe["rejected"] else ")"
         if topic["first_ack_after_heal_s"] is not None:
             text += f"; first ack {topic['first_ack_after_heal_s']:.1f} s after the heal began"
         else:

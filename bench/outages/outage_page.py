@@ -94,8 +94,8 @@ def rows(state: Mapping[str, Any]) -> list[list[str]]:
             ", ".join(did if len(arm["did"]) == 1 else f"{did} ({times})" for did, times in arm["did"].items()),
             _text(arm["fault_share"], outage_results.percent_text),
             _text(arm["settled_share"], outage_results.percent_text),
-            _refusal(arm, "first_refusal_probe_s"),
-            _refusal(arm, "first_refusal_meter_s"),
+            _rejection(arm, "first_rejection_probe_s"),
+            _rejection(arm, "first_rejection_meter_s"),
             _first_ack(arm),
             _pair(arm["before_p50_ms"], arm["before_max_ms"]),
             _pair(arm["catch_up_p50_ms"], arm["catch_up_max_ms"]),
@@ -122,13 +122,13 @@ def _first_ack(arm: Mapping[str, Any]) -> str:
     return text
 
 
-def _refusal(arm: Mapping[str, Any], name: str) -> str:
+def _rejection(arm: Mapping[str, Any], name: str) -> str:
     """Return the time to the first rejection; without one, whether that is known."""
     value = arm[name]
     if value is not None:
         missed = arm["proved"] - value["outages"]
         return outage_results.seconds_text(value) + (f", none in {missed}" if missed else "")
-    if not arm["proved"] or (name == "first_refusal_meter_s" and arm["meter_unknown"]):
+    if not arm["proved"] or (name == "first_rejection_meter_s" and arm["meter_unknown"]):
         return UNKNOWN
     return "no rejection"
 

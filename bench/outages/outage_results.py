@@ -13,7 +13,7 @@ import numpy as np
 
 from bench import machine
 from bench.analysis import exit_reasons, record_check, verdicts
-from bench.analysis.availability import REFUSED, UNKNOWN
+from bench.analysis.availability import REJECTED, UNKNOWN
 from bench.analysis.verdicts import sentence
 from bench.plan.outage_plan import FAULT_LABELS, LabPlan, OutageRunPlan
 from pyhooks.core.errors import RackgateError
@@ -98,7 +98,7 @@ def over_outages(outages: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
     ``outages`` has for each outage its numbers, and the numbers of the arm's topic.
     """
     topics = [topic for numbers, topic in outages if numbers["proved"]]
-    refused = [topic for topic in topics if topic["behaviour"] == REFUSED]
+    rejected = [topic for topic in topics if topic["behaviour"] == REJECTED]
     meters = [topic["meter"] for topic in topics]
 
     def mean(values: Iterable[float | None], most: float = float("inf")) -> dict[str, Any] | None:
@@ -118,14 +118,14 @@ def over_outages(outages: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
             name: mean((topic.get(name) for topic in topics), most=1.0)
             for name in ("fault_share", "settled_share", "acked_share")
         },
-        "first_refusal_probe_s": mean(topic["probe"]["first_refusal_after_s"] for topic in topics),
-        "first_refusal_meter_s": mean(meter["after_s"] for meter in meters),
+        "first_rejection_probe_s": mean(topic["probe"]["first_rejection_after_s"] for topic in topics),
+        "first_rejection_meter_s": mean(meter["after_s"] for meter in meters),
         # without a response of any broker nothing is known of an outage
         "meter_unknown": sum(meter["answers"] == 0 for meter in meters),
         "meter_counted": sum(meter["counted"] for meter in meters),
-        "first_ack_after_heal_s": mean(topic.get("first_ack_after_heal_s") for topic in refused),
+        "first_ack_after_heal_s": mean(topic.get("first_ack_after_heal_s") for topic in rejected),
         # counted apart, because the mean covers only outages with an acknowledgement
-        "no_ack_after_heal": sum(topic.get("first_ack_after_heal_s") is None for topic in refused),
+        "no_ack_after_heal": sum(topic.get("first_ack_after_heal_s") is None for topic in rejected),
         "isr_shrank_after_s": mean(topic["left_after_s"] for topic in topics),
         "before_p50_ms": catch_up("before", "p50_ms"),
         "before_max_ms": catch_up("before", "max_ms"),
@@ -174,11 +174,11 @@ def _did(arm: Mapping[str, Any]) -> str:
 
 
 def _when(arm: Mapping[str, Any]) -> str:
-    if common_behaviour(arm) != REFUSED:
+    if common_behaviour(arm) != REJECTED:
         return ""
     text = ""
-    if arm["first_refusal_probe_s"]:
-        text += f", first {seconds_text(arm['first_refusal_probe_s'])} after the fault (probe)"
+    if arm["first_rejection_probe_s"]:
+        text += f", first {seconds_text(arm['first_rejection_probe_s'])} after the fault (probe)"
     if arm["first_ack_after_heal_s"]:
         text += f", acknowledged again {seconds_text(arm['first_ack_after_heal_s'])} after the heal began"
     if never := arm.get("no_ack_after_heal"):

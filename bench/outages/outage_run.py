@@ -17,7 +17,7 @@ from bench.analysis import availability, latency_analysis, record_check
 from bench.load import schedule
 from bench.load.arm_topics import arm_topic
 from bench.load.load_jobs import READY_S, hold_fault, running_load
-from bench.outages import destruction, refusal_metrics
+from bench.outages import destruction, rejection_metrics
 from bench.outages.outage_context import OutageContext
 from bench.plan import outage_plan
 from bench.plan.outage_plan import FAULT_LABELS, LabPlan, OutageRunPlan
@@ -131,7 +131,7 @@ def outage(context: OutageContext, number: int, fault: str, arms: Sequence[Bench
     survivors = context.target.without(unavailable)
     with (
         running_probe(context, names, history, notes),
-        refusal_metrics.refusal_poller(context.target.lab, history, context.plan.meter_poll_s),
+        rejection_metrics.rejection_poller(context.target.lab, history, context.plan.meter_poll_s),
         observe_topics(survivors, names, context.racks, history, interval_s=plan.isr_poll_s),
     ):
         # one client per topic: arms on several placements have the same id and would share a client
@@ -154,7 +154,7 @@ def outage(context: OutageContext, number: int, fault: str, arms: Sequence[Bench
     # until the rack is back, or until now if its return was not observed
     until_ns = (recorded.healed_ns if recorded else None) or time.monotonic_ns()
     for topic in numbers["topics"]:
-        topic["meter"] = refusal_metrics.first_refusal(events, topic["topic"], recorded, unavailable, until_ns)
+        topic["meter"] = rejection_metrics.first_rejection(events, topic["topic"], recorded, unavailable, until_ns)
     return {"number": number, "fault": fault, "numbers": numbers, "notes": notes}
 
 

@@ -180,7 +180,7 @@ class BenchCell:
         return {node.node_id: node.site for node in topology.load(topology.find(self.topology)).brokers}
 
     @property
-    def refusing(self) -> frozenset[str]:
+    def rejecting(self) -> frozenset[str]:
         """Ids of the arms that should be rejected by the gate in this state."""
         isr = self.reached.isr
 

@@ -172,10 +172,10 @@ def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | N
     if unknown := [broker for broker in replicas if broker not in cell.racks]:
         raise table.wrong("state", f"topology {place} has no broker {unknown[0]}")
     try:
-        refusing = cell.refusing
+        rejecting = cell.rejecting
     except ValueError as error:
         raise table.wrong("state", str(error)) from error
-    if len(refusing) == len(cell.scenario.latency_arms):
+    if len(rejecting) == len(cell.scenario.latency_arms):
         raise table.wrong("state", "every arm rejects records in it, so there is nothing to measure")
     return cell
 

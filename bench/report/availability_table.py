@@ -40,7 +40,7 @@ class ArmAvailability:
     settled_intended: int | None = None
     settled_acked: int | None = None  # number of these that were acknowledged in it
     # seconds from the fault to the probe's first rejection; None without a rejection or a fault
-    first_refusal_s: float | None = None
+    first_rejection_s: float | None = None
     first_ack_s: float | None = None  # seconds from the start of the heal to the load's first acknowledgement; likewise
     # whether the fault is proved, so that the times are valid; None in a state without an outage
     proved: bool | None = None
@@ -53,7 +53,7 @@ class ArmAvailability:
             self.label,
             share_text(self.acked, self.intended),
             NONE if self.settled_intended is None else share_text(self.settled_acked or 0, self.settled_intended),
-            self._time(self.first_refusal_s),
+            self._time(self.first_rejection_s),
             # the heal changes nothing for an arm that continued
             NOT_STOPPED if self.proved and self.did.startswith("continued") else self._time(self.first_ack_s),
             self.did,
@@ -92,7 +92,7 @@ def _of_outage(outage: Mapping[str, Any]) -> list[ArmAvailability]:
             acked=topic.get("acked", 0),
             settled_intended=topic.get("settled_intended", 0),
             settled_acked=topic.get("settled_acked", 0),
-            first_refusal_s=topic["probe"]["first_refusal_after_s"],
+            first_rejection_s=topic["probe"]["first_rejection_after_s"],
             first_ack_s=topic.get("first_ack_after_heal_s"),
             proved=bool(outage["proved"]),
             did=topic["behaviour"],
@@ -117,8 +117,8 @@ def _of_cell(cell: Mapping[str, Any]) -> list[ArmAvailability]:
 
 
 def _did(arm: Mapping[str, Any]) -> str:
-    if arm["refused"]:
-        return f"was rejected: {arm['refused_with']}"
+    if arm["rejected"]:
+        return f"was rejected: {arm['rejected_with']}"
     if arm["acked"]:
         return "continued"
     return f"{UNKNOWN}: nothing acknowledged" + (f" ({arm['error']})" if arm.get("error") else "")

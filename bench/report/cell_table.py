@@ -64,7 +64,7 @@ def arm_labels(cell: Mapping[str, Any]) -> dict[str, str]:
     return {arm["arm"]: arm["label"] for arm in cell["arms"]}
 
 
-def refusing_arms(arms: Sequence[str]) -> str:
+def rejecting_arms(arms: Sequence[str]) -> str:
     """Format rejecting arms, such as "A rejects" or "A, A' and B reject"; "no arm rejects" without any."""
     if len(arms) < 2:
         return f"{arms[0] if arms else 'no arm'} rejects"
@@ -85,9 +85,9 @@ def _setting(cell: Mapping[str, Any]) -> list[str]:
 
 
 def _verdict(row: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
-    if row["refused"]:
+    if row["rejected"]:
         labels = arm_labels(cell)
-        return f"no latency: {refusing_arms([labels.get(arm, arm) for arm in row['refused']])}"
+        return f"no latency: {rejecting_arms([labels.get(arm, arm) for arm in row['rejected']])}"
     return verdict_text(row)
 
 
@@ -166,8 +166,10 @@ def count_verdicts(result: Mapping[str, Any]) -> list[dict[str, str]]:
             if row["is_control"] or row["at"] not in cell["judged"]:
                 continue
             arm, against = (labels.get(row[key], row[key]) for key in ("arm", "against"))
-            refusing = refusing_arms([labels.get(refused, refused) for refused in row["refused"]])
-            verdict, reason = (NO_LATENCY, refusing) if row["reason"] == "refused" else (row["verdict"], row["reason"])
+            rejecting = rejecting_arms([labels.get(rejected, rejected) for rejected in row["rejected"]])
+            verdict, reason = (
+                (NO_LATENCY, rejecting) if row["reason"] == "rejected" else (row["verdict"], row["reason"])
+            )
             groups.setdefault((arm, against, row["at"]), []).append((verdict, reason, cell["cell"]))
     return [_count(key, members) for key, members in groups.items()]
 

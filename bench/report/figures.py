@@ -15,7 +15,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from bench.report.cell_table import refusing_arms
+from bench.report.cell_table import rejecting_arms
 from pyhooks.core.statistics import band_ends
 from pyhooks.report.plots import RC, Palette, axes_style, rows, shade, spans
 
@@ -35,7 +35,7 @@ MARKED = Palette(
     grid="#010103",
     fault="#010104",
     band="#010105",
-    refusal="#010106",
+    rejection="#010106",
     series=("#010107", "#010108", "#010109", "#01010a", "#01010b", "#01010c", "#01010d"),
 )
 
@@ -324,14 +324,14 @@ def _acks(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, style
             ha="right" if late else "left",
         )  # fmt: skip
     axes.axhline(rate, color=palette.muted, linewidth=1, linestyle=(0, (3, 3)))
-    refusals = topic["probe"]["refused_at_s"]
-    if refusals:
+    rejections = topic["probe"]["rejected_at_s"]
+    if rejections:
         axes.plot(
-            refusals, [rate * 0.42] * len(refusals), linestyle="none", marker="x", markersize=4 if style.narrow else 5,
-            markeredgewidth=1.3, color=palette.refusal,
+            rejections, [rate * 0.42] * len(rejections), linestyle="none", marker="x",
+            markersize=4 if style.narrow else 5, markeredgewidth=1.3, color=palette.rejection,
         )  # fmt: skip
         axes.annotate(
-            f"{len(refusals)} rejections of the probe", (np.mean(refusals), rate * 0.58), color=palette.refusal,
+            f"{len(rejections)} rejections of the probe", (np.mean(rejections), rate * 0.58), color=palette.rejection,
             fontsize=9.5, ha="center", va="bottom",
         )  # fmt: skip
     axes.set_ylim(0, top)
@@ -407,12 +407,12 @@ def _overview_panel(
             reached.append(max(ratio["high"], 1 / ratio["low"]) * 1.06)
     span = min(4.0, max(reached))
     for at, cell in enumerate(cells):
-        refusing = [labels[arm["arm"]] for arm in cell["arms"] if arm["refused"] and arm["role"] != "control"]
-        if refusing:
+        rejecting = [labels[arm["arm"]] for arm in cell["arms"] if arm["rejected"] and arm["role"] != "control"]
+        if rejecting:
             # beside the ratios of the arms that don't reject
             x, side = (span, "right") if at in measured else (1, "left")
             axes.annotate(
-                f" {refusing_arms(refusing)}", (x, at), color=palette.refusal, fontsize=8.5, va="center", ha=side
+                f" {rejecting_arms(rejecting)}", (x, at), color=palette.rejection, fontsize=8.5, va="center", ha=side
             )  # fmt: skip
     axes.set_xscale("log")
     axes.set_xlim(1 / span, span)

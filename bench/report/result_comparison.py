@@ -17,7 +17,7 @@ from bench import run_conditions
 from bench.analysis.verdicts import interval_text
 from bench.report import run_page
 from bench.report.availability_table import NONE
-from bench.report.cell_table import arm_labels, refusing_arms, verdict_text
+from bench.report.cell_table import arm_labels, rejecting_arms, verdict_text
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import evaluating
 from pyhooks.core.statistics import Interval
@@ -28,7 +28,7 @@ from pyhooks.core.terminal import plain
 # shown to be equal; ``not judged`` if neither plan judges the quantile.
 Likeness = Literal["alike", "differs", "unknown", "not judged"]
 # Reasons for which a ratio does not represent its arms, so that it can't be compared with another ratio.
-UNFIT = frozenset({"refused", "not acknowledged", "missing", "few blocks", "few records"})
+UNFIT = frozenset({"rejected", "not acknowledged", "missing", "few blocks", "few records"})
 
 
 def factor(a: Mapping[str, Any], b: Mapping[str, Any], tail: float) -> Interval:
@@ -164,11 +164,11 @@ def _compare_pair(
 ) -> dict[str, Any]:
     likeness: Likeness = "unknown"
     ratio, reason = None, ""
-    if a["refused"] != b["refused"]:
+    if a["rejected"] != b["rejected"]:
         likeness = "differs"
-        reason = f"{refusing_arms(a['refused'])} in A and {refusing_arms(b['refused'])} in B"
-    elif a["refused"]:
-        likeness, reason = "alike", f"{refusing_arms(a['refused'])} in both"
+        reason = f"{rejecting_arms(a['rejected'])} in A and {rejecting_arms(b['rejected'])} in B"
+    elif a["rejected"]:
+        likeness, reason = "alike", f"{rejecting_arms(a['rejected'])} in both"
     elif _is_comparable(a) and _is_comparable(b):
         ratio = factor(a, b, tail)
         likeness, reason = _likeness(a, b, tail, control_equal)

@@ -33,12 +33,12 @@ MAX_NAMED = 5
 def planned_s(cell: BenchCell, blocks: int, *, first: bool, ramp: bool) -> float:
     """Return the expected duration of a cell in seconds; ``ramp``: whether its lab's sustained load is unknown."""
     plan, reached = cell.scenario.latency, cell.reached
-    block_s = plan.block_s(len(cell.scenario.latency_arms) - len(cell.refusing))
+    block_s = plan.block_s(len(cell.scenario.latency_arms) - len(cell.rejecting))
     # the first ramp comes after the long warm-up, and the cell itself then gets a short one
     warm_ups = _warm_ups(cell, first=first) + (plan.warmup_blocks_again if first and ramp else 0)
     seconds = TOPICS_S + PROBES_S + blocks * (block_s + BLOCK_S) + warm_ups * block_s
     measured_arms = [arm for arm in cell.scenario.latency_arms if arm.latency != "control"]
-    measurements = len(cell.instruments) * cell.instrument_rounds * (len(measured_arms) - len(cell.refusing))
+    measurements = len(cell.instruments) * cell.instrument_rounds * (len(measured_arms) - len(cell.rejecting))
     seconds += INSTRUMENT_S * measurements
     seconds += SLOW_S * bool(reached.slow) + (DEAD_S + EACH_DEAD_S * len(reached.dead) if reached.dead else 0.0)
     if ramp and cell.scenario.ramp:
@@ -111,18 +111,20 @@ def measure(session: MeasurementSession, cell: BenchCell) -> None:
     session.topics.apply_settings(run.topics_of_block(0), cell.scenario.latency_arms)
     with session.target.state(reached, session.history):
         session.topics.wait_isrs(run.names, reached.isr)
-        refusing = run.probe_arms()
-        run.driven = [arm.id for arm in cell.scenario.latency_arms if arm.id not in refusing]
+        rejecting = run.probe_arms()
+        run.driven = [arm.id for arm in cell.scenario.latency_arms if arm.id not in rejecting]
         if not run.driven:
-            raise RackgateError(f"cell {cell.id}: every arm rejects: {refusing}")
+            raise RackgateError(f"cell {cell.id}: every arm rejects: {rejecting}")
         run.warm_up()
         begun_ns = time.monotonic_ns()
         settled_s = run.measure_blocks(rate_per_s)
         ended_ns = time.monotonic_ns()
         measured_with = run.measure_with_instruments(rate_per_s)
-        refusing_after = run.probe_arms()
-    if refusing_after != refusing:
-        session.notes.append(f"cell {cell.id}: probes got {refusing} before the blocks and {refusing_after} after them")
+        rejecting_after = run.probe_arms()
+    if rejecting_after != rejecting:
+        session.notes.append(
+            f"cell {cell.id}: probes got {rejecting} before the blocks and {rejecting_after} after them"
+        )
     session.store.add_cell(
         cell.id,
         session.number,
@@ -133,9 +135,9 @@ def measure(session: MeasurementSession, cell: BenchCell) -> None:
             "isr_racks": sorted({cell.racks[broker] for broker in reached.isr}),
             "dead": list(reached.dead),
             "slow": list(reached.slow),
-            "refused": refusing,
-            "refused_after": refusing_after,
-            "expected_to_refuse": sorted(cell.refusing),
+            "rejected": rejecting,
+            "rejected_after": rejecting_after,
+            "expected_to_reject": sorted(cell.rejecting),
             "usage": session.sampler.usage(begun_ns, ended_ns),
             "settings_in_force_s": settled_s,
             "instruments": measured_with,
@@ -178,8 +180,8 @@ class CellRun:
         """Probe each arm on its topic of the first block; return the exceptions of the arms that reject."""
         arms, topics = self.cell.scenario.latency_arms, self.topics_of_block(0)
         self.session.topics.apply_settings(topics, arms)
-        refusals = self.session.refusals(self.bootstrap, self.names)
-        return {arm.id: refusals[topics[arm.id]] for arm in arms if refusals[topics[arm.id]]}
+        rejections = self.session.rejections(self.bootstrap, self.names)
+        return {arm.id: rejections[topics[arm.id]] for arm in arms if rejections[topics[arm.id]]}
 
     def warm_up(self) -> None:
         """Drive the warm-up blocks; meanwhile measure the round trips under load, unless that is done."""

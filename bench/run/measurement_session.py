@@ -19,7 +19,7 @@ from bench.load.spark_load import SparkLoad
 from bench.machine import UsageSampler
 from bench.plan.scenario import BenchCell, Scenario
 from bench.progress import RunSteps
-from bench.run import refusal_probe
+from bench.run import rejection_probe
 from bench.run.cluster_under_test import ClusterUnderTest
 from bench.run.run_store import RunStore
 from pyhooks.core.errors import RackgateError
@@ -52,9 +52,9 @@ class MeasurementSession:
     # whether executors do not share this host's file system, so that observations are sent to and from it
     carried: bool = False
 
-    def refusals(self, bootstrap: str, topics: Sequence[str]) -> dict[str, str]:
-        """Probe topics; see ``bench.run.refusal_probe``."""
-        return refusal_probe.refusals(bootstrap, topics, self.target.security.java)
+    def rejections(self, bootstrap: str, topics: Sequence[str]) -> dict[str, str]:
+        """Probe topics; see ``bench.run.rejection_probe``."""
+        return rejection_probe.rejections(bootstrap, topics, self.target.security.java)
 
     def check_records(self, paths: Sequence[Path], topics: list[str]) -> dict[str, Any]:
         """Compare stored observations with the contents of the topics; see ``bench.analysis.record_check``."""

@@ -21,7 +21,7 @@ from pyhooks.lab.link_emulator import describe_trouble
 # Shortest piece, in medians of the slowest arm.
 MEDIANS_OF_PIECE = 20
 # Fields of a cell's entry for one lab: which arms rejected before and after the blocks, and which were expected to.
-REFUSALS = ("session", "refused", "refused_after", "expected_to_refuse")
+REJECTIONS = ("session", "rejected", "rejected_after", "expected_to_reject")
 
 
 def add_session(session: MeasurementSession, place: tuple[str, str], racks: dict[int, str]) -> None:
@@ -45,9 +45,9 @@ def analyse_run(
     """Return the numbers of all cells and of the outage phase, and the measurements of the cells."""
     findings = {cell.id: store.cell(cell.id) for cell in scenario.cells}
     sessions = [(cell, session) for cell, sessions_of in findings.items() for session in sessions_of]
-    refusals = {(cell, arm): str(error) for cell, session in sessions for arm, error in session["refused"].items()}
+    rejections = {(cell, arm): str(error) for cell, session in sessions for arm, error in session["rejected"].items()}
     raw = latency_analysis.read_raw(spark, store.raw)
-    measured = latency_analysis.measurements(raw, scenario.cells, refusals)
+    measured = latency_analysis.measurements(raw, scenario.cells, rejections)
     numbers = latency_analysis.cells(measured)
     outage = store.outage
     checks = [session["end_to_end"] for _, session in sessions if session["end_to_end"]]
@@ -71,7 +71,7 @@ def analyse_run(
             | {
                 "answer": predictions.answer(cell, numbers_of, round_trips.get("/".join(cell.place), {})),
                 "findings": _last_findings(findings[cell.id]),
-                "refusals": refusals_by_lab(findings[cell.id]),
+                "rejections": rejections_by_lab(findings[cell.id]),
                 "discarded": list(store.discarded(cell.id).values()),
             }
             for cell, numbers_of in zip(scenario.cells, numbers, strict=True)
@@ -138,9 +138,9 @@ def piece_notes(cell: BenchCell, numbers: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def refusals_by_lab(sessions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def rejections_by_lab(sessions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return for each lab of a cell which arms rejected, and which were expected to."""
-    return [{name: lab[name] for name in REFUSALS} for lab in sessions]
+    return [{name: lab[name] for name in REJECTIONS} for lab in sessions]
 
 
 def _last_findings(sessions: list[dict[str, Any]]) -> dict[str, Any]:

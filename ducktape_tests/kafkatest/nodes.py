@@ -148,7 +148,7 @@ def write_tree(tree: Path, checkout: Path, arm: Arm, moved: Mapping[str, str]) -
 
 
 def _bash_table(table: Mapping[str, str]) -> str:
-    # bash refuses an empty key, so each has a prefix
+    # bash rejects an empty key, so each has a prefix
     return " ".join(f"[_{key}]={value}" for key, value in table.items())
 
 

@@ -17,7 +17,7 @@ from pyhooks.history.events import FaultDetails, ObservationDetails, ProduceDeta
 NS = 1_000_000_000
 # Topics that are shown individually; all others are summed.
 TOPICS = 8
-REFUSED = "refused"
+REJECTED = "rejected"
 NAMELESS = "no rack"
 # raised by incomplete events
 INCOMPLETE = (KeyError, TypeError, ValueError, AttributeError)
@@ -56,14 +56,14 @@ class TopicTimeline:
 
     Attributes:
         acked: second to number of acknowledgements.
-        refused: kind of error to second to number of errors.
+        rejected: kind of error to second to number of errors.
         partitions: number to its states, each different from the previous one.
         changes: of its settings: second, and the new values or a rejected change.
     """
 
     name: str
     acked: Counter[int] = field(default_factory=Counter)
-    refused: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    rejected: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     partitions: dict[int, list[IsrState]] = field(default_factory=lambda: defaultdict(list))
     changes: list[tuple[float, str]] = field(default_factory=list)
     requirement: str = ""
@@ -71,7 +71,7 @@ class TopicTimeline:
     @property
     def weight(self) -> int:
         """Number of results."""
-        return self.acked.total() + sum(seconds.total() for seconds in self.refused.values())
+        return self.acked.total() + sum(seconds.total() for seconds in self.rejected.values())
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class _TimelineBuilder:
             if event.outcome == "ok":
                 topic.acked[int(at_s)] += 1
             else:
-                topic.refused[kind_of(produced.exception)][int(at_s)] += 1
+                topic.rejected[kind_of(produced.exception)][int(at_s)] += 1
         elif (observed := ObservationDetails.of(event)) is not None:
             self._add_observation(observed, at_s)
             self.observed_s = max(self.observed_s, at_s)
@@ -151,12 +151,12 @@ class _TimelineBuilder:
         name, value = details.topic, (details.min_replicas, details.min_racks)
         topic, step, before = self.topic(name), details.step, self.values.get(name)
         topic.requirement = topic.requirement or f"M={value[0]}, R={value[1]}"
-        if step == "refused":
+        if step == "rejected":
             # The change that started last did not happen.
             previous = self.pending.pop(name, None)
             if previous is not None and topic.changes:
                 at_s, text = topic.changes[-1]
-                topic.changes[-1] = (at_s, f"{text} {REFUSED}")
+                topic.changes[-1] = (at_s, f"{text} {REJECTED}")
                 self.values[name] = previous
             return
         begins = step == "begin"
@@ -207,8 +207,8 @@ def _sum(topics: list[TopicTimeline]) -> TopicTimeline:
     total = TopicTimeline(f"{len(topics)} other topics together")
     for topic in topics:
         total.acked.update(topic.acked)
-        for kind, seconds in topic.refused.items():
-            total.refused[kind].update(seconds)
+        for kind, seconds in topic.rejected.items():
+            total.rejected[kind].update(seconds)
     places = [states for topic in topics for states in topic.partitions.values()]
     total.partitions[0] = fewest(places)
     return total

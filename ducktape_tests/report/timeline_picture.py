@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from ducktape_tests.report.timeline import REFUSED, FaultSpan, IsrState, Timeline, TopicTimeline, fewest
+from ducktape_tests.report.timeline import REJECTED, FaultSpan, IsrState, Timeline, TopicTimeline, fewest
 from pyhooks.report import plots
 from pyhooks.report.plots import LIGHT, PAPER, RC, Span, axes_style, rows, shade, spans
 
@@ -26,7 +26,7 @@ PARTITIONS = 6
 MARKERS = "xv^sDP*1"
 # These kinds of rejections have the same marker and colour in every picture.
 FIRST = ("NotEnoughRacks", "NotEnoughReplicas", "Timeout")
-COLOURS = (LIGHT.refusal, LIGHT.series[1], LIGHT.series[2], LIGHT.ink, LIGHT.series[3], LIGHT.muted)
+COLOURS = (LIGHT.rejection, LIGHT.series[1], LIGHT.series[2], LIGHT.ink, LIGHT.series[3], LIGHT.muted)
 # A burst above this multiple of the median is cut off and labelled with its height.
 BURST = 4.0
 # up to this many values that are cut off are listed one by one
@@ -93,7 +93,7 @@ def _kinds(topics: Sequence[TopicTimeline]) -> dict[str, tuple[str, str, int]]:
     """Return marker, colour and count of each kind of rejection: the fixed kinds first, then the most frequent."""
     counts: Counter[str] = Counter()
     for topic in topics:
-        for kind, seconds in topic.refused.items():
+        for kind, seconds in topic.rejected.items():
             counts[kind] += seconds.total()
     others = sorted(set(counts) - set(FIRST), key=lambda kind: (-counts[kind], kind))
     styles = {
@@ -110,7 +110,7 @@ def _legend(figure: Figure, timeline: Timeline, kinds: dict[str, tuple[str, str,
         for kind, (marker, colour, count) in kinds.items()
     ]
     if any(not state.leader for topic in timeline.topics for own in topic.partitions.values() for state in own):
-        handles.append(Patch(color=LIGHT.refusal, alpha=0.8, label="no leader"))
+        handles.append(Patch(color=LIGHT.rejection, alpha=0.8, label="no leader"))
     if timeline.faults:
         handles.append(Patch(color=LIGHT.fault, alpha=0.35, label=f"fault ({len(timeline.faults)})"))
     figure.legend(
@@ -128,11 +128,11 @@ def _acks(axes: Axes, topic: TopicTimeline, kinds: dict[str, tuple[str, str, int
     for at_s, text in bursts(values, cut, timeline.length_s):
         axes.annotate(f" {text}", (at_s, cut), va="top", fontsize=8, color=LIGHT.ink)
     top = cut * 1.12
-    own = [kind for kind in kinds if kind in topic.refused]
+    own = [kind for kind in kinds if kind in topic.rejected]
     # One lane per kind above the acknowledgements, which the markers would hide.
     for lane, kind in enumerate(own):
         marker, colour, _ = kinds[kind]
-        seconds = sorted(topic.refused[kind])
+        seconds = sorted(topic.rejected[kind])
         at = top * (1 + 0.14 * (lane + 0.5))
         axes.plot(
             [second + 0.5 for second in seconds], [at] * len(seconds), linestyle="none", marker=marker, color=colour,
@@ -142,7 +142,7 @@ def _acks(axes: Axes, topic: TopicTimeline, kinds: dict[str, tuple[str, str, int
     axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
     axes.set_ylabel("acks/s", fontsize=8.5)
     for at_s, text in topic.changes:
-        in_vain = text.endswith(REFUSED)
+        in_vain = text.endswith(REJECTED)
         axes.axvline(at_s, color=LIGHT.muted if in_vain else LIGHT.ink, linewidth=1.2, linestyle=(0, (4, 2)))
     for at_s, line, text, side in _labels(topic.changes, timeline.length_s):
         axes.annotate(
@@ -150,10 +150,10 @@ def _acks(axes: Axes, topic: TopicTimeline, kinds: dict[str, tuple[str, str, int
             xytext=(4 if side == "left" else -4, 0), textcoords="offset points", fontsize=7.5, color=LIGHT.ink,
             bbox={"facecolor": PAPER, "edgecolor": "none", "alpha": 0.8, "pad": 1},
         )  # fmt: skip
-    refused = sum(seconds.total() for seconds in topic.refused.values())
+    rejected = sum(seconds.total() for seconds in topic.rejected.values())
     requirement = topic.requirement and f" ({topic.requirement})"
     axes.set_title(
-        f"{topic.name}{requirement}: {topic.acked.total():,} acknowledged, {refused:,} not",
+        f"{topic.name}{requirement}: {topic.acked.total():,} acknowledged, {rejected:,} not",
         color=LIGHT.ink,
         fontsize=9.5,
         pad=3,
@@ -191,7 +191,7 @@ def _isr(axes: Axes, topic: TopicTimeline, own: dict[str, list[Span]], timeline:
     end_s = timeline.observed_s
     if len(topic.partitions) == 1:
         (states,) = topic.partitions.values()
-        axes.broken_barh(_leaderless(states, end_s), (0, len(own)), facecolors=LIGHT.refusal, alpha=0.8, linewidth=0)
+        axes.broken_barh(_leaderless(states, end_s), (0, len(own)), facecolors=LIGHT.rejection, alpha=0.8, linewidth=0)
         axes.set_ylabel("ISR in\nracks", fontsize=8, rotation=0, ha="right", va="center", labelpad=4)
         return
     # Several partitions: the darker, the more racks.
@@ -204,7 +204,7 @@ def _isr(axes: Axes, topic: TopicTimeline, own: dict[str, list[Span]], timeline:
                 spans(seen, "x", end_s), (low, 0.7 * max(count, 0.3) / most), facecolors=LIGHT.series[0], alpha=0.6,
                 linewidth=0,
             )  # fmt: skip
-        axes.broken_barh(_leaderless(states, end_s), (low, 0.7), facecolors=LIGHT.refusal, alpha=0.8, linewidth=0)
+        axes.broken_barh(_leaderless(states, end_s), (low, 0.7), facecolors=LIGHT.rejection, alpha=0.8, linewidth=0)
     axes.set_ylabel(f"racks of\npartition\n(of {most})", fontsize=7.5, rotation=0, ha="right", va="center", labelpad=6)
 
 

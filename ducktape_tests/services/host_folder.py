@@ -25,7 +25,7 @@ KIND = Kind("system-host", 1, "--host-root")
 # files in the folder: PID of Kafka; PIDs of programs of pyhooks.workload, one per line
 PID, PIDS = "pid", "pids"
 # exit status of a script that refuses to touch the folder; its output is one line with the reason
-REFUSED = 78
+REJECTED = 78
 # sun_path has 108 bytes including the terminator; the metrics agent's socket has the longest name in the folder
 ROOT_BYTES_MAX = 107 - len(f"/{PROJECT}/{KAFKA}/{METRICS_SOCKET}")
 
@@ -36,31 +36,31 @@ GUARD = f"""\
 set -eu
 umask 077
 root=$1 parent=$2 folder=$3 marker=$4 file={MARKER}; shift 4
-refuse() {{ printf '%s: %s; %s\\n' "$1" "$2" "${{3-nothing in it is deleted: move it or choose another {KIND.option}}}"; exit {REFUSED}; }}
+reject() {{ printf '%s: %s; %s\\n' "$1" "$2" "${{3-nothing in it is deleted: move it or choose another {KIND.option}}}"; exit {REJECTED}; }}
 checked() {{
-    [ -e "$1" ] || [ -L "$1" ] || mkdir -- "$1" 2> /dev/null || refuse "$1" "can't be created" "choose another {KIND.option}"
-    [ ! -L "$1" ] || refuse "$1" "is a symbolic link"
-    [ -d "$1" ] || refuse "$1" "is not a folder"
-    [ -O "$1" ] || refuse "$1" "belongs to another user"
+    [ -e "$1" ] || [ -L "$1" ] || mkdir -- "$1" 2> /dev/null || reject "$1" "can't be created" "choose another {KIND.option}"
+    [ ! -L "$1" ] || reject "$1" "is a symbolic link"
+    [ -d "$1" ] || reject "$1" "is not a folder"
+    [ -O "$1" ] || reject "$1" "belongs to another user"
     writable=$(find "$1" -prune -perm /022)
-    [ -z "$writable" ] || refuse "$1" "is writable by other users"
+    [ -z "$writable" ] || reject "$1" "is writable by other users"
 }}
-[ ! -L "$root" ] || refuse "$root" "is a symbolic link" "choose the folder that it leads to with {KIND.option}"
-[ -d "$root" ] || refuse "$root" "is not a folder" "create it or choose another {KIND.option}"
+[ ! -L "$root" ] || reject "$root" "is a symbolic link" "choose the folder that it leads to with {KIND.option}"
+[ -d "$root" ] || reject "$root" "is not a folder" "create it or choose another {KIND.option}"
 checked "$parent"
 checked "$folder"
 cd -P -- "$folder"
 content=$(ls -A)
 if [ -e "$file" ]; then
-    [ ! -L "$file" ] && [ -f "$file" ] && [ -O "$file" ] || refuse "$folder" "its $file is not a regular file of this user"
+    [ ! -L "$file" ] && [ -f "$file" ] && [ -O "$file" ] || reject "$folder" "its $file is not a regular file of this user"
     found=$(cat -- "$file")
-    [ "$found" = "$marker" ] || refuse "$folder" "its $file is not of this kind of run and format"
+    [ "$found" = "$marker" ] || reject "$folder" "its $file is not of this kind of run and format"
 elif [ -z "$content" ] || [ "$content" = "$file.new" ]; then
     rm -f -- "$file.new"
     printf '%s\\n' "$marker" > "$file.new"
     mv -- "$file.new" "$file"
 else
-    refuse "$folder" "has files but no $file"
+    reject "$folder" "has files but no $file"
 fi
 """  # noqa: E501 - a message is one line
 # Ends the processes of an earlier run, then deletes the folder. A process is ended only if its PID is in a file of the
@@ -84,7 +84,7 @@ end() {{
     kill -s KILL -- "-$1" 2> /dev/null || :
     tries=0
     until has_ended "$1"; do
-        [ "$tries" -lt 200 ] || refuse "$folder" "process $1 of an earlier run does not end" "end it"
+        [ "$tries" -lt 200 ] || reject "$folder" "process $1 of an earlier run does not end" "end it"
         tries=$((tries + 1)); sleep 0.1
     done
 }}
@@ -124,7 +124,7 @@ class HostFolder:
 
         The POSIX shell script runs with ``set -eu``. A missing or empty folder is created and marked first. If the
         folder has other files and no marker, or a part of its path is not as this project creates it, the script does
-        not run and the exit status is ``REFUSED``.
+        not run and the exit status is ``REJECTED``.
         """
         own = [self.root, self._parent, self.path, KIND.marker.strip()]
         return shlex.join(["sh", "-c", GUARD + script, "sh", *own, *arguments])

@@ -47,10 +47,10 @@ def of_lab(topology: Topology) -> LabNetwork:
 def _unsupported(operation: str) -> Callable[..., NoReturn]:
     """Return a method that raises a ``RackgateError``, because only a lab supports this."""
 
-    def refuse(*_: object, **__: object) -> NoReturn:
+    def reject(*_: object, **__: object) -> NoReturn:
         raise RackgateError(f"{operation}: needs a lab; hosts support kill, pause, cut and wipe")
 
-    return refuse
+    return reject
 
 
 class HostNetwork:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 # copy of a node's disk on the host, before it is sent to the test driver
 PACKED = "disk.tar"
 TOOL_TIMEOUT_S = 60.0
-# Concurrent commands on a host over its single connection: sshd refuses more than 10 (MaxSessions).
+# Concurrent commands on a host over its single connection: sshd rejects more than 10 (MaxSessions).
 SESSIONS = 8
 
 
@@ -67,14 +67,14 @@ def run_command(account: Any, name: str, command: str, timeout_s: float = TOOL_T
     if status == "0":
         return str(text)
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    if status == str(host_folder.REFUSED):
+    if status == str(host_folder.REJECTED):
         raise RackgateError(f"{name}: {first}")
     end = f"{name}: {command.split()[0]} ended with status {status}"
     raise RackgateError(f"{end}: {first}" if first else end, detail=text)
 
 
 class Hosts:
-    """Base class of clusters whose nodes are hosts; methods raise ``RackgateError`` if a host or Kafka refuses.
+    """Base class of clusters whose nodes are hosts; methods raise ``RackgateError`` if a host or Kafka rejects.
 
     Attributes:
         archives: class data archives by class path, used by the hosts that have them; see

@@ -99,7 +99,7 @@ var lone sig Void in Epoch {} -- since when as many are damaged: nothing is prom
 
 -- For pictures: what happens in a step, and to whom.
 abstract sig Event {}
-one sig Append, Fetch, AskToAdd, Add, Refuse, Shrink, Answer, Learn, Begin, Kill, Destroy, Stop, Fence, Register, Assign, Unfence, Prefer,
+one sig Append, Fetch, AskToAdd, Add, Reject, Shrink, Answer, Learn, Begin, Kill, Destroy, Stop, Fence, Register, Assign, Unfence, Prefer,
   Alter, Stutter extends Event {}
 var one sig Now in Event {}
 var sig Whom in Broker {}
@@ -285,7 +285,7 @@ pred advance[l: Broker] {
   }
 }
 
--- Partition.appendRecordsToLeader. With acks=all it is refused while the ISR is short; with acks=1 it is not.
+-- Partition.appendRecordsToLeader. With acks=all it is rejected while the ISR is short; with acks=1 it is not.
 pred append[l: Broker] {
   Now = Append and Whom = l
   leading[l]
@@ -368,8 +368,8 @@ pred add[l: Broker] {
 }
 
 -- The request failed: Partition.submitAlterPartition goes back to the last committed state
-pred refuse[l: Broker] {
-  Now = Refuse and Whom = l.pending
+pred reject[l: Broker] {
+  Now = Reject and Whom = l.pending
   leading[l]
   some l.pending and no l.answer
   pending' = pending - l -> Broker
@@ -634,7 +634,7 @@ pred init {
 }
 
 pred step {
-  (some l: Broker | append[l] or add[l] or refuse[l] or receive[l] or fetch[l, Whom] or shrink[l, Whom] or
+  (some l: Broker | append[l] or add[l] or reject[l] or receive[l] or fetch[l, Whom] or shrink[l, Whom] or
     (some f: Broker | askToAdd[l, f])) or
   (some b: Broker | learn[b] or begin[b] or kill[b] or stop[b] or fence[b] or register[b] or assign[b] or unfence[b] or prefer[b]) or
   destroy[Whom] or alter or stutter
@@ -718,7 +718,7 @@ pred partitionIsInOrder {
 }
 
 -- Whether a leader with this ISR would advance the high watermark, and whom it waits for: as it is, and when it has its answer.
--- A request that may still be refused does not count.
+-- A request that may still be rejected does not count.
 pred opens[l: Broker, isr: set Broker] { some isr and leading[l] and many[isr, capped[l.viewM]] and spans[isr, capped[l.viewR]] }
 fun awaited[l: Broker]: set Broker { l.viewIsr + (some l.answer => l.pending else none) }
 

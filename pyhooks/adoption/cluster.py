@@ -7,20 +7,21 @@ from typing import Any
 
 import jpype
 
-from pyhooks.adoption.plan import Change, FeatureUpgrade, ObservedRefusals, RefusalReport
+from pyhooks.adoption.plan import Change, FeatureUpgrade, ObservedRejections, RejectionReport
 from pyhooks.core.errors import RackgateError
 from pyhooks.jvm.admin import Admin
 from pyhooks.jvm.change_error import change_error
 from pyhooks.jvm.java_exception import JavaError
-from pyhooks.lab.mbeans import OBSERVED_REFUSALS, MetricsReading, SocketSource
+from pyhooks.lab.mbeans import OBSERVED_REJECTIONS, MetricsReading, SocketSource
 from pyhooks.lab.metrics import metrics_of
 from pyhooks.placement import cluster_query, preflight_query
 from pyhooks.placement.preflight_judgement import PreflightFacts
 from pyhooks.placement.readiness import CommandWriter
 
 _PRODUCE_REQUESTS = "TotalProduceRequestsPerSec"
-REFUSAL_BEANS = tuple(
-    (f"kafka.server:type=BrokerTopicMetrics,name={name},*", "Count") for name in (OBSERVED_REFUSALS, _PRODUCE_REQUESTS)
+REJECTION_BEANS = tuple(
+    (f"kafka.server:type=BrokerTopicMetrics,name={name},*", "Count")
+    for name in (OBSERVED_REJECTIONS, _PRODUCE_REQUESTS)
 )
 
 
@@ -64,23 +65,23 @@ class JavaCluster:
         )
         return PreflightFacts(observation.cluster, observation.enforcement)
 
-    def refusals(self) -> RefusalReport:
-        """See ``run.AdoptingCluster.refusals``."""
-        found: dict[int, ObservedRefusals] = {}
+    def rejections(self) -> RejectionReport:
+        """See ``run.AdoptingCluster.rejections``."""
+        found: dict[int, ObservedRejections] = {}
         unread: dict[str, str] = {}
         for source in self._sources:
             try:
-                reading = source.query(REFUSAL_BEANS, self._timeout_s)
+                reading = source.query(REJECTION_BEANS, self._timeout_s)
                 if reading.errors:
                     raise RackgateError(reading.errors[0])
-                found[source.broker] = refusals_of(reading.rows)
+                found[source.broker] = rejections_of(reading.rows)
             except (RackgateError, LookupError) as error:
                 unread[source.name] = str(error)
         if self._jmx:
-            reports, reasons = preflight_query.query_ports(self._jmx, _read_refusals, timeout_s=self._timeout_s)
+            reports, reasons = preflight_query.query_ports(self._jmx, _read_rejections, timeout_s=self._timeout_s)
             found |= reports
             unread |= reasons
-        return RefusalReport(found, unread)
+        return RejectionReport(found, unread)
 
     def apply(self, change: Change) -> None:
         """See ``run.AdoptingCluster.apply``."""
@@ -94,7 +95,7 @@ class JavaCluster:
             raise change_error(change.command(CommandWriter()), error) from error
 
 
-def refusals_of(rows: Iterable[tuple[str, str, str]]) -> ObservedRefusals:
+def rejections_of(rows: Iterable[tuple[str, str, str]]) -> ObservedRejections:
     """Return what a broker counted.
 
     Args:
@@ -103,26 +104,26 @@ def refusals_of(rows: Iterable[tuple[str, str, str]]) -> ObservedRefusals:
     Raises:
         LookupError: it does not count rejections: it has no overlay.
     """
-    counts: dict[str, dict[str | None, int]] = {OBSERVED_REFUSALS: {}, _PRODUCE_REQUESTS: {}}
+    counts: dict[str, dict[str | None, int]] = {OBSERVED_REJECTIONS: {}, _PRODUCE_REQUESTS: {}}
     for metric in metrics_of(MetricsReading(tuple(rows)), -1, 0, 0):
         name = metric.name.removesuffix(".Count")
         if name in counts and metric.value is not None:
             counts[name][metric.topic] = int(metric.value)
-    if None not in counts[OBSERVED_REFUSALS]:
-        raise LookupError(f"it has no metric {OBSERVED_REFUSALS}")
-    total = counts[OBSERVED_REFUSALS].pop(None)
+    if None not in counts[OBSERVED_REJECTIONS]:
+        raise LookupError(f"it has no metric {OBSERVED_REJECTIONS}")
+    total = counts[OBSERVED_REJECTIONS].pop(None)
     counts[_PRODUCE_REQUESTS].pop(None, None)
-    return ObservedRefusals(
-        {name: count for name, count in counts[OBSERVED_REFUSALS].items() if name is not None},
+    return ObservedRejections(
+        {name: count for name, count in counts[OBSERVED_REJECTIONS].items() if name is not None},
         total,
         {name: count for name, count in counts[_PRODUCE_REQUESTS].items() if name is not None},
     )
 
 
-def _read_refusals(server: Any) -> ObservedRefusals:
+def _read_rejections(server: Any) -> ObservedRejections:
     pattern = jpype.JClass("javax.management.ObjectName")
-    return refusals_of(
+    return rejections_of(
         (str(name), attribute, str(server.getAttribute(name, attribute)))
-        for bean, attribute in REFUSAL_BEANS
+        for bean, attribute in REJECTION_BEANS
         for name in server.queryNames(pattern(bean), None)
     )

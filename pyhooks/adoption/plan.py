@@ -107,7 +107,7 @@ Change = FeatureUpgrade | TopicSetting
 
 
 @dataclass(frozen=True)
-class ObservedRefusals:
+class ObservedRejections:
     """Accepted appends with acks=all that ``min.insync.racks.observe`` would have rejected, counted by one broker.
 
     A broker drops the meters of a topic when it stops leading it. Its total goes on until its restart.
@@ -124,10 +124,10 @@ class ObservedRefusals:
 
 
 @dataclass(frozen=True)
-class RefusalReport:
+class RejectionReport:
     """Metrics of the brokers that could be read, and reasons why others could not."""
 
-    refusals: Mapping[int, ObservedRefusals] = field(default_factory=dict)  # by broker
+    rejections: Mapping[int, ObservedRejections] = field(default_factory=dict)  # by broker
     unread: Mapping[str, str] = field(default_factory=dict)  # by address or node
 
 
@@ -177,7 +177,7 @@ class AdoptionContext:
 
 
 def plan_steps(
-    facts: PreflightFacts, report: RefusalReport | None, check: Sequence[Finding], context: AdoptionContext
+    facts: PreflightFacts, report: RejectionReport | None, check: Sequence[Finding], context: AdoptionContext
 ) -> tuple[AdoptionStep, ...]:
     """Return all steps with their states.
 
@@ -190,8 +190,8 @@ def plan_steps(
     enforce = _enforce(facts, context)
     preflight = _preflight(facts, context, enforced=enforce.state == "done")
     observe = _observe(facts, context, enforced=enforce.state == "done")
-    refusals = _report(facts, report, context, observe, enforced=enforce.state == "done")
-    steps = (preflight, observe, refusals, enforce, _verify(facts, check, context, enforce))
+    rejections = _report(facts, report, context, observe, enforced=enforce.state == "done")
+    steps = (preflight, observe, rejections, enforce, _verify(facts, check, context, enforce))
     return tuple(replace(step, commands=()) if step.state == "done" else step for step in steps)
 
 
@@ -295,7 +295,7 @@ def _observe(facts: PreflightFacts, context: AdoptionContext, *, enforced: bool)
 
 def _report(
     facts: PreflightFacts,
-    report: RefusalReport | None,
+    report: RejectionReport | None,
     context: AdoptionContext,
     observe: AdoptionStep,
     *,
@@ -311,14 +311,14 @@ def _report(
     if report is None:
         return AdoptionStep("report", "pending", does, why, "not read", commands=commands)
     topics = context.goal.concerned(facts.cluster)
-    known = tuple(_refused(facts, report, topics, context.goal.racks))
+    known = tuple(_rejected(facts, report, topics, context.goal.racks))
     unread = tuple(f"{name}: {reason}" for name, reason in sorted(report.unread.items()))
-    missing = sorted(_hosts(topics) - report.refusals.keys())
+    missing = sorted(_hosts(topics) - report.rejections.keys())
     unread += tuple(f"broker {broker}: {NO_METRICS}" for broker in missing)
     requests = sum(
         count
-        for refusals in report.refusals.values()
-        for name, count in refusals.produce_requests.items()
+        for rejections in report.rejections.values()
+        for name, count in rejections.produce_requests.items()
         if name in {topic.name for topic in topics}
     )
     text = f"{requests} produce requests were counted by the leaders since they lead"
@@ -339,14 +339,16 @@ def _report(
     return AdoptionStep("report", state, does, why, text, commands=commands, findings=known + unread)
 
 
-def _refused(facts: PreflightFacts, report: RefusalReport, topics: Sequence[CheckedTopic], racks: int) -> Iterator[str]:
+def _rejected(
+    facts: PreflightFacts, report: RejectionReport, topics: Sequence[CheckedTopic], racks: int
+) -> Iterator[str]:
     names = {topic.name for topic in topics}
-    for broker, refusals in sorted(report.refusals.items()):
-        for name, count in sorted(refusals.by_topic.items()):
+    for broker, rejections in sorted(report.rejections.items()):
+        for name, count in sorted(rejections.by_topic.items()):
             if name in names and count:
                 yield f"{name}: {count} appends with acks=all on broker {broker} would have been rejected"
-        if refusals.earlier:
-            yield f"broker {broker}: {refusals.earlier} appends to topics that it led earlier would have been rejected"
+        if rejections.earlier:
+            yield f"broker {broker}: {rejections.earlier} appends to topics it led earlier would have been rejected"
     for topic in topics:
         for one in topic.partitions:
             needed = gate.capped(racks, len(one.replicas))

@@ -13,7 +13,7 @@ from pyhooks.adoption.plan import (
     AdoptionStep,
     BrokerDifference,
     Change,
-    RefusalReport,
+    RejectionReport,
     StepName,
     StepState,
     TopicSetting,
@@ -23,7 +23,7 @@ from pyhooks.adoption.plan import (
 )
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS
-from pyhooks.kafka.topics import RefusedError
+from pyhooks.kafka.topics import RejectedError
 from pyhooks.placement.check_cli import make_report
 from pyhooks.placement.cluster_query import ClusterObservation
 from pyhooks.placement.preflight_judgement import PreflightFacts, in_sync_findings
@@ -51,14 +51,14 @@ class AdoptingCluster(Protocol):
             RackgateError: the cluster can't be queried.
         """
 
-    def refusals(self) -> RefusalReport:
+    def rejections(self) -> RejectionReport:
         """Return what brokers have counted; those that can't be read are in ``unread``."""
 
     def apply(self, change: Change) -> None:
         """Make a change.
 
         Raises:
-            RefusedError: the cluster rejected the change, so nothing has changed.
+            RejectedError: the cluster rejected the change, so nothing has changed.
             RackgateError: it is not known whether anything has changed, or will.
         """
 
@@ -103,7 +103,7 @@ class Adoption:
         steps = plan_steps(facts, None, check, self.context)
         observed, enforced = (steps[STEPS.index(name)].state == "done" for name in ("observe", "enforce"))
         if observed and not enforced and STEPS.index(self.until) >= STEPS.index("report"):
-            steps = plan_steps(facts, self.cluster.refusals(), check, self.context)
+            steps = plan_steps(facts, self.cluster.rejections(), check, self.context)
         return steps, facts
 
     def run(self) -> tuple[AdoptionStep, ...]:
@@ -177,7 +177,7 @@ class Adoption:
             why = ""
             try:
                 self.cluster.apply(change)
-            except RefusedError as error:
+            except RejectedError as error:
                 return _stopped(step, "not met", str(error), ())
             except RackgateError as error:
                 why = f" ({error})"

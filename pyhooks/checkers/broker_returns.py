@@ -36,7 +36,7 @@ def returns(lines: Iterable[LogLine]) -> list[Return]:
     ]
 
 
-def refused_after_returns(
+def rejected_after_returns(
     topic: str,
     observed: Sequence[RecordedPartition],
     attempts: Sequence[Attempt],
@@ -60,14 +60,14 @@ def refused_after_returns(
         The attempts in the order of their ends.
     """
     ended = sorted(attempts, key=lambda attempt: attempt.done_ns)
-    refused = {
+    rejected = {
         attempt.key: attempt
         for from_ns, to_ns in _insufficient_times(topic, observed, returned, settings)
-        for attempt in _first_refused(
+        for attempt in _first_rejected(
             [attempt for attempt in ended if attempt.done_ns >= from_ns and attempt.sent_ns <= to_ns]
         )
     }
-    return sorted(refused.values(), key=lambda attempt: attempt.done_ns)
+    return sorted(rejected.values(), key=lambda attempt: attempt.done_ns)
 
 
 def _insufficient_times(
@@ -86,12 +86,12 @@ def _insufficient_times(
             yield registration.at_ns, after.at_ns + LAG_NS
 
 
-def _first_refused(ended: Sequence[Attempt]) -> list[Attempt]:
+def _first_rejected(ended: Sequence[Attempt]) -> list[Attempt]:
     """Return the first rejections, by end, until an attempt sent after the first of them is acknowledged."""
-    refused: list[Attempt] = []
+    rejected: list[Attempt] = []
     for attempt in ended:
         if attempt.exception in TOO_FEW:
-            refused.append(attempt)
-        elif refused and attempt.outcome == "ok" and attempt.sent_ns > refused[0].done_ns:
+            rejected.append(attempt)
+        elif rejected and attempt.outcome == "ok" and attempt.sent_ns > rejected[0].done_ns:
             break
-    return refused
+    return rejected

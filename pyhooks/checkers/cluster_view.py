@@ -190,7 +190,7 @@ class RecordedSettings:
     """One event about a topic's settings."""
 
     at_ns: int  # monotonic
-    # ``made``, ``seen``, ``begin``, ``settled``, ``refused``, or ``open`` for a change that is not known to have
+    # ``made``, ``seen``, ``begin``, ``settled``, ``rejected``, or ``open`` for a change that is not known to have
     # settled
     step: str
     value: Requirement
@@ -202,7 +202,7 @@ class Request:
     """A requested change of settings."""
 
     begun: RecordedSettings  # the event that began it
-    # the event that ended it, ``settled``, ``refused`` or ``open``; None if there is none, or if it belongs to a later
+    # the event that ended it, ``settled``, ``rejected`` or ``open``; None if there is none, or if it belongs to a later
     # request for the same settings
     ended: RecordedSettings | None = None
 
@@ -246,7 +246,7 @@ class RequirementTimeline:
             end = request.ended.step if request.ended else ""
             if end == "settled":
                 since_ns = None
-            elif end != "refused" and since_ns is None:
+            elif end != "rejected" and since_ns is None:
                 since_ns = request.begun.at_ns
         return since_ns
 
@@ -349,7 +349,7 @@ def _with_possible(recorded: Sequence[RecordedSettings]) -> list[tuple[RecordedS
     timeline: list[tuple[RecordedSettings, frozenset[Requirement]]] = []
     possible = _PossibleSettings()
     for index, settings in enumerate(recorded):
-        if settings.step == "refused":
+        if settings.step == "rejected":
             recorded = _without_request(recorded, index)
             possible = _PossibleSettings()
             for earlier in range(index + 1):
@@ -401,7 +401,9 @@ def _after(before: _PossibleSettings, recorded: Sequence[RecordedSettings], inde
 def _end_is_recorded(rest: Sequence[RecordedSettings], value: Requirement) -> bool:
     """Return whether the end of a change (settled, open or rejected) is recorded before the next one begins."""
     until = next((index for index, settings in enumerate(rest) if settings.step == "begin"), len(rest))
-    return any(settings.step in ("settled", "open", "refused") and settings.value == value for settings in rest[:until])
+    return any(
+        settings.step in ("settled", "open", "rejected") and settings.value == value for settings in rest[:until]
+    )
 
 
 def _outdated(recorded: Sequence[RecordedSettings], index: int) -> bool:

@@ -17,11 +17,11 @@ UPGRADE: LevelRequest = "upgrade"
 DOWNGRADE: LevelRequest = "downgrade"
 # Cases that a history must cover: each kind of request, where it is allowed and where it is not.
 CASES = (
-    f"{UPGRADE} refused",
+    f"{UPGRADE} rejected",
     f"{UPGRADE} carried out",
-    f"{DOWNGRADE} refused",
+    f"{DOWNGRADE} rejected",
     f"{DOWNGRADE} carried out",
-    "racks refused",
+    "racks rejected",
     "racks carried out",
 )
 
@@ -39,9 +39,9 @@ def check_levels(events: Sequence[Event]) -> Verdict:
     cases: Counter[str] = Counter()
 
     def judge(kind: str, request: str, *, allowed: bool, happened: bool) -> None:
-        cases[f"{kind} {'carried out' if allowed else 'refused'}"] += 1
+        cases[f"{kind} {'carried out' if allowed else 'rejected'}"] += 1
         if allowed is not happened:
-            results = ("carried out", "refused") if happened else ("refused", "carried out")
+            results = ("carried out", "rejected") if happened else ("rejected", "carried out")
             findings.wrong.append(f"{request} was {results[0]}, expected: {results[1]}")
 
     last: int | None = None
@@ -77,7 +77,7 @@ def check_levels(events: Sequence[Event]) -> Verdict:
                 continue
             value = before[-1].after if before else levels[0][1].before
             request = f"{request} at level {value}"
-            if ended is None or ended.step not in ("settled", "refused"):
+            if ended is None or ended.step not in ("settled", "rejected"):
                 findings.missing.append(f"{request}: its result is unknown")
                 continue
             judge("racks", request, allowed=value >= 1, happened=ended.step == "settled")

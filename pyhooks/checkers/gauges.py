@@ -16,7 +16,7 @@ from pyhooks.checkers import cluster_view
 from pyhooks.checkers.cluster_view import RecordedFault
 from pyhooks.checkers.expected_gauges import COUNTS, GAUGES, LEADER_GAUGES, REPLICA_GAUGE, Key, Truth
 from pyhooks.checkers.record_view import PartitionName, Records
-from pyhooks.checkers.refusals import KNOWS_RACKS
+from pyhooks.checkers.rejections import KNOWS_RACKS
 from pyhooks.checkers.settling_times import NS
 from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
@@ -35,7 +35,7 @@ SILENT_S = 2.5
 QUICK_S = 0.5
 METER = "RackCheckFailureRate.Count"
 RACK_GAUGES = tuple(name for name in (*GAUGES, *COUNTS.values()) if "Rack" in name)
-REFUSED = frozenset({f"{ERRORS}.NotEnoughRacksException", f"{ERRORS}.NotEnoughRacksAfterAppendException"})
+REJECTED = frozenset({f"{ERRORS}.NotEnoughRacksException", f"{ERRORS}.NotEnoughRacksAfterAppendException"})
 SHOWN_MAX = 12
 
 
@@ -242,9 +242,9 @@ def check_meter(events: Sequence[Event]) -> Verdict:
             f"run {run} does not count rejections: not one record a request, once, by name" for run in sorted(runs)
         ]
     )
-    refused = sum(attempt.exception in REFUSED for attempt in attempts)
-    lost = sum(attempt.outcome == "unknown" and attempt.exception not in REFUSED for attempt in attempts)
-    if not refused:
+    rejected = sum(attempt.exception in REJECTED for attempt in attempts)
+    lost = sum(attempt.outcome == "unknown" and attempt.exception not in REJECTED for attempt in attempts)
+    if not rejected:
         findings.missing.append("no record was rejected due to too few racks")
     counted, resets = 0, 0
     begun_ns = min((attempt.sent_ns for attempt in attempts), default=0)
@@ -261,10 +261,10 @@ def check_meter(events: Sequence[Event]) -> Verdict:
             # The meter of a restarted broker begins at 0.
             resets += count < before
             counted += round(count - before if count >= before else count)
-    counts = f"the meters counted {counted} rejections, producers received {refused}"
+    counts = f"the meters counted {counted} rejections, producers received {rejected}"
     details = f"{lost} results were lost", f"{resets} meters were reset"
-    if not findings.missing and counted != refused:
-        if refused < counted <= refused + lost or (counted < refused and resets):
+    if not findings.missing and counted != rejected:
+        if rejected < counted <= rejected + lost or (counted < rejected and resets):
             return Verdict.of("meter", missing=[f"{counts}: {', '.join(details)}"])
         findings.wrong.append(counts)
     findings.notes += [counts, *details]

@@ -110,10 +110,10 @@ def check_flood(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdi
         wrong=[*_traced(lines, short), *_transitions(lines), *_repeated(lines, short, partitions)],
         missing=[*_unread(events)],
     )
-    refusing = {line.partition for line in lines if line.text.partition("] ")[2].startswith(BEGINS)}
+    rejecting = {line.partition for line in lines if line.text.partition("] ")[2].startswith(BEGINS)}
     findings.missing += [
         f"{partition} had too few racks, and its leader logged no rejection"
-        for partition in sorted(short.keys() - refusing)
+        for partition in sorted(short.keys() - rejecting)
     ]
     if short:
         seconds = sum(shortage.to_ns - shortage.from_ns for times in short.values() for shortage in times) / NS

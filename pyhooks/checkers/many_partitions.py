@@ -36,8 +36,8 @@ class ProbedOutage:
     arm: str  # stock or overlay
     topic: str
     # seconds from the fault to the first rejection due to too few racks; None if there was none
-    refused_s: float | None
-    refused: int  # rejections due to too few racks while all ISRs were without the lost rack
+    rejected_s: float | None
+    rejected: int  # rejections due to too few racks while all ISRs were without the lost rack
     short: int  # rejections due to too few replicas meanwhile
     acked: int
     unclear: int  # other outcomes meanwhile
@@ -80,7 +80,7 @@ def outages(events: Sequence[Event]) -> tuple[list[ProbedOutage], list[str]]:
         for topic in sorted(topics):
             attempts = [attempt for attempt in probes[topic] if attempt.done_ns < until_ns]
             inside = [attempt for attempt in attempts if attempt.sent_ns >= from_ns and attempt.done_ns <= heal_ns]
-            refused_ns = [
+            rejected_ns = [
                 attempt.done_ns
                 for attempt in attempts
                 if attempt.exception in TOO_FEW_RACKS and begin_ns <= attempt.done_ns <= heal_ns
@@ -88,18 +88,18 @@ def outages(events: Sequence[Event]) -> tuple[list[ProbedOutage], list[str]]:
             again_ns = [
                 attempt.done_ns for attempt in attempts if attempt.outcome == "ok" and attempt.sent_ns >= heal_ns
             ]
-            refused = sum(attempt.exception in TOO_FEW_RACKS for attempt in inside)
+            rejected = sum(attempt.exception in TOO_FEW_RACKS for attempt in inside)
             short = sum(attempt.exception in TOO_FEW_REPLICAS for attempt in inside)
             acked = sum(attempt.outcome == "ok" for attempt in inside)
             probed.append(
                 ProbedOutage(
                     arm=arm,
                     topic=topic,
-                    refused_s=round((min(refused_ns) - begin_ns) / NS, 2) if refused_ns else None,
-                    refused=refused,
+                    rejected_s=round((min(rejected_ns) - begin_ns) / NS, 2) if rejected_ns else None,
+                    rejected=rejected,
                     short=short,
                     acked=acked,
-                    unclear=len(inside) - refused - short - acked,
+                    unclear=len(inside) - rejected - short - acked,
                     again_s=round((min(again_ns) - heal_ns) / NS, 2) if again_ns else None,
                     back=back,
                 )
@@ -122,10 +122,10 @@ def check_stops(events: Sequence[Event]) -> Verdict:
     for outage in probed:
         name = f"{outage.arm}, {outage.topic}"
         counts = (
-            f"{name}: in an outage {outage.refused} attempts rejected due to too few racks and {outage.short} due to"
+            f"{name}: in an outage {outage.rejected} attempts rejected due to too few racks and {outage.short} due to"
             f" too few replicas, {outage.acked} acknowledged, {outage.unclear} others"
         )
-        expected, other = outage.refused, outage.acked
+        expected, other = outage.rejected, outage.acked
         if outage.arm != OVERLAY:
             expected, other = other, expected
         if other:
@@ -149,7 +149,9 @@ def figures(events: Sequence[Event]) -> dict[str, Any]:
     return {
         arm: {
             "reached_s": _reached(events, arm),
-            "refused_s": [outage.refused_s for outage in probed if outage.arm == arm and outage.refused_s is not None],
+            "rejected_s": [
+                outage.rejected_s for outage in probed if outage.arm == arm and outage.rejected_s is not None
+            ],
             "acknowledged_s": [outage.again_s for outage in probed if outage.arm == arm and outage.again_s is not None],
             "processors": _processors(events, arm),
         }

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pyhooks.checkers import cluster_view, settling_times
-from pyhooks.checkers.broker_returns import refused_after_returns, returns
+from pyhooks.checkers.broker_returns import rejected_after_returns, returns
 from pyhooks.checkers.cluster_view import ClusterView, RecordedPartition
 from pyhooks.checkers.record_view import Attempt, PartitionName, Records
 from pyhooks.checkers.server_log_view import log_lines
@@ -168,7 +168,7 @@ def check_progress(events: Sequence[Event], *, settle_s: float = SETTLE_S, attem
             partition,
             cluster,
             unjudged,
-            refused_after_returns(topic, observed, attempts, returned, cluster.settings),
+            rejected_after_returns(topic, observed, attempts, returned, cluster.settings),
             settle_ns,
             findings,
         )

@@ -36,7 +36,7 @@ from pyhooks.checkers import (
     rack_spread,
     realtime_order,
     recovery,
-    refusals,
+    rejections,
     remote_segments,
     replica_reads,
     request_versions,
@@ -88,7 +88,7 @@ def _transactional(event: Event) -> bool:
     return events.TransactionDetails.describes(event) or (produced is not None and produced.txn is not None)
 
 
-def _refused(event: Event) -> bool:
+def _rejected(event: Event) -> bool:
     result = events.ProduceDetails.of(event) or events.TransactionDetails.of(event)
     return result is not None and result.exception in TOO_FEW
 
@@ -129,7 +129,7 @@ GENERAL: Mapping[str, Checker] = {
         "records are acknowledged exactly while the ISR is sufficient",
         _kind(events.SettingsDetails),
     ),
-    "refusals": Checker(refusals.check_refusals, "each rejection names its cause: replicas or racks", _refused),
+    "rejections": Checker(rejections.check_rejections, "each rejection names its cause: replicas or racks", _rejected),
     "recovery": Checker(
         recovery.check_recovery,
         "partitions are in sync and acknowledge within a bound after a heal",

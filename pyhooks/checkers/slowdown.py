@@ -137,12 +137,12 @@ def _block_problems(name: Name, block: Block, sent: Mapping[str, Sequence[Attemp
             for attempt in sent[topic]
             if attempt.mode == "probe" and block.has(attempt) and attempt.done_ns <= block.to_ns
         ]
-        refused = sum(attempt.exception in TOO_FEW_RACKS for attempt in probes)
+        rejected = sum(attempt.exception in TOO_FEW_RACKS for attempt in probes)
         acked = sum(attempt.outcome == "ok" for attempt in probes)
-        if len(probes) < PROBES_MIN or len(probes) != (refused if name[0] == GATE else acked):
+        if len(probes) < PROBES_MIN or len(probes) != (rejected if name[0] == GATE else acked):
             yield (
-                f"{_text(name)}: of {len(probes)} attempts at {topic} {refused} rejected due to too few racks, {acked} "
-                f"acknowledged; required: all, and at least {PROBES_MIN}"
+                f"{_text(name)}: of {len(probes)} attempts at {topic} {rejected} rejected due to too few racks, "
+                f"{acked} acknowledged; required: all, and at least {PROBES_MIN}"
             )
         moments_ns = [block.from_ns, *sorted(attempt.done_ns for attempt in probes), block.to_ns]
         silent_s = max(later - earlier for earlier, later in pairwise(moments_ns)) / NS

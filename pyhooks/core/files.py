@@ -48,10 +48,10 @@ def read_json(path: Path, advice: str, *, constants: Callable[[str], Any] | None
     Args:
         path: the file.
         advice: how to make it, for errors, as in "'rackgate bench run' writes it".
-        constants: converts NaN and Infinity; without it they are refused.
+        constants: converts NaN and Infinity; without it they are rejected.
 
     Raises:
-        RackgateError: it can't be read, or ``parse_json`` refuses it.
+        RackgateError: it can't be read, or ``parse_json`` rejects it.
     """
     text = read_text(path, advice)
     try:
@@ -82,7 +82,7 @@ def parse_json(text: str, *, constants: Callable[[str], Any] | None = None) -> A
 
     Args:
         text: the JSON.
-        constants: converts NaN and Infinity; without it they are refused.
+        constants: converts NaN and Infinity; without it they are rejected.
 
     Raises:
         ValueError: it is not JSON, is nested too deeply, or contains a duplicate key, a number that is not finite, an
@@ -91,7 +91,7 @@ def parse_json(text: str, *, constants: Callable[[str], Any] | None = None) -> A
     try:
         parsed = json.loads(
             text,
-            parse_constant=constants or _refuse_constant,
+            parse_constant=constants or _reject_constant,
             parse_float=_finite,
             parse_int=_integer,
             object_pairs_hook=unique_keys,
@@ -116,7 +116,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return mapping
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
@@ -127,7 +127,7 @@ def _finite(text: str) -> float:
 
 
 def _integer(text: str) -> int:
-    # int() refuses texts of several thousand digits
+    # int() rejects texts of several thousand digits
     number = int(text) if len(text) < 100 else _MAX_INTEGER
     if abs(number) >= _MAX_INTEGER:
         raise ValueError(f"{text:.60} is too large")

@@ -131,7 +131,7 @@ def _check_owner_and_mode(
 
 
 def _check_parents(path: Path, real: Path, advice: str) -> None:
-    """Refuse a path in which another user can replace a folder.
+    """Reject a path in which another user can replace a folder.
 
     Raises:
         RackgateError: a folder above it, or a link in its path, belongs to a user other than this one and root; or such

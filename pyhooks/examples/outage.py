@@ -43,6 +43,6 @@ with open_lab("az3-outside", run_dir=Path(sys.argv[1])) as lab:
     outcomes = Counter((event.outcome, record.exception) for event, record in ProduceDetails.each(events))
     for (outcome, exception), count in outcomes.items():
         print(f"{count} records: {outcome}, {exception or 'acknowledged'}")
-    verdicts, _ = judge(events, ["faults", "delivery", "offsets", "refusals"])
+    verdicts, _ = judge(events, ["faults", "delivery", "offsets", "rejections"])
     for verdict in verdicts:
         print(f"{verdict.checker}: {verdict.valid}", *verdict.because)

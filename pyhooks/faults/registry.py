@@ -121,7 +121,7 @@ def _close_record(now: list[FaultRecord], injection: Injection) -> Iterator[None
         now[-1].path.unlink()
 
 
-def _refuse_overlap(lab: Lab, wanted: FaultRecord) -> None:
+def _reject_overlap(lab: Lab, wanted: FaultRecord) -> None:
     target = wanted.resolve(lab)
     for other in active_faults():
         if set(other.resolve(lab).nodes) & set(target.nodes):
@@ -160,7 +160,7 @@ def fault_injected(
         # Two concurrent commands would not see each other's records.
         others = f"{wanted.resolve(lab)}: another command is injecting a fault: try again"
         with _lock(FOLDER / "all.lock", others, PATIENCE_S):
-            _refuse_overlap(lab, wanted)
+            _reject_overlap(lab, wanted)
             wanted.write()
         with _close_record(now, injection):
             injection.inject(lambda facts: become("injecting", facts))

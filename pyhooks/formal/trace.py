@@ -15,7 +15,7 @@ _EVENT_TEXTS: Mapping[str, str] = {
     "Fetch": "{affected} fetches",
     "AskToAdd": "leader asks to\nadd {affected}",
     "Add": "controller\nadds {affected}",
-    "Refuse": "adding {affected}\nfails",
+    "Reject": "adding {affected}\nfails",
     "Shrink": "{affected} lags, out\nof the ISR",
     "Answer": "{affected} learns of\nthe new ISR",
     "Learn": "{affected} applies\nthe metadata",

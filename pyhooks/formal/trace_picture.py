@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # inches
 CELL, ROW, LEFT, HEAD, FOOT, TEXT_HEIGHT = 1.32, 0.62, 1.05, 0.92, 0.82, 0.48
 # colours of arms are those of the benchmark alone
-MEMBER, RECORD, LOST = LIGHT.ink, LIGHT.ink, LIGHT.refusal
+MEMBER, RECORD, LOST = LIGHT.ink, LIGHT.ink, LIGHT.rejection
 # minimum width for the legend, and line height and letter width of the title
 WIDTH_MIN, LINE_HEIGHT, LETTER_WIDTH = 9.3, 0.23, 0.108
 _PNG_DPI = 110

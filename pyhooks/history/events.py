@@ -34,7 +34,7 @@ PATCHED, CONFLUENT = "patched", "confluent"
 
 Edge = Literal["begin", "end"]
 Number = int | float
-SettingsStep = Literal["made", "seen", "begin", "settled", "refused"]
+SettingsStep = Literal["made", "seen", "begin", "settled", "rejected"]
 LevelRequest = Literal["upgrade", "downgrade"]
 FaultStep = Literal["before", "inject", "proved", "held", "heal", "healed"]
 
@@ -439,7 +439,7 @@ class SettingsDetails(Details, op="settings"):
 
     Steps: ``made``, the topic was created with these settings; ``seen``, a broker reports them; ``begin``, they are
     requested now and may apply from here on; ``settled``, every relevant broker reports them (with outcome ``unknown``
-    not all did, and they may or may not apply); ``refused``, the requested settings apply nowhere.
+    not all did, and they may or may not apply); ``rejected``, the requested settings apply nowhere.
     """
 
     topic: str

@@ -27,7 +27,7 @@ TOO_FEW_AFTER_APPEND = frozenset(
 )
 # Errors that prove that the record was not appended. NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION and
 # KAFKA_STORAGE_ERROR do not: a leader that steps down, or whose disk fails, returns them for appended records, too.
-REFUSALS = TOO_FEW | {
+REJECTIONS = TOO_FEW | {
     *(
         f"{ERRORS}.{name}"
         for name in ("InvalidTopicException", "RecordTooLargeException", "TopicAuthorizationException")
@@ -65,7 +65,7 @@ class Acked:
 
 
 @dataclass(frozen=True)
-class Refused:
+class Rejected:
     """Error that a client returned instead of an acknowledgement."""
 
     error: str  # full name of the Java exception's class, or librdkafka's name of the error
@@ -74,11 +74,11 @@ class Refused:
     local: bool = False  # the client rejected the record when it was handed over; the record was never sent
 
 
-Answer = Acked | Refused
+Answer = Acked | Rejected
 
 
 # Result noted for a record that was still open when its client ended.
-NOT_REPORTED = Refused("not-reported", "the client ended without a result", False)
+NOT_REPORTED = Rejected("not-reported", "the client ended without a result", False)
 
 
 def outcome_of(answer: Answer, *, first_only: bool) -> Outcome:
@@ -93,4 +93,4 @@ def outcome_of(answer: Answer, *, first_only: bool) -> Outcome:
         return "ok"
     if answer.local or answer.error in NEVER_SENT:
         return "fail"
-    return "fail" if answer.error in REFUSALS and first_only else "unknown"
+    return "fail" if answer.error in REJECTIONS and first_only else "unknown"

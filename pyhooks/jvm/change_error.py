@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyhooks.core.errors import RackgateError
 from pyhooks.jvm.admin import TIMEOUT, UNKNOWN_TOPIC
 from pyhooks.jvm.java_exception import ERRORS, JavaError
-from pyhooks.kafka.topics import RefusedError
+from pyhooks.kafka.topics import RejectedError
 
 # Errors of a request that was processed but not applied.
-REFUSALS = frozenset(
+REJECTIONS = frozenset(
     {
         UNKNOWN_TOPIC,
         *(
@@ -29,13 +29,13 @@ REFUSALS = frozenset(
 
 
 def change_error(action: str, error: JavaError) -> RackgateError:
-    """Return a RefusedError if the cluster applied nothing, else an error after which the result is unknown.
+    """Return a RejectedError if the cluster applied nothing, else an error after which the result is unknown.
 
     Args:
         action: what was to be done.
         error: error of the request.
     """
     reason = "no response in time" if error.java_class == TIMEOUT else error.text or error.java_class
-    if error.java_class in REFUSALS:
-        return RefusedError(f"{action}: rejected by the cluster: {reason}", exit_status=1)
+    if error.java_class in REJECTIONS:
+        return RejectedError(f"{action}: rejected by the cluster: {reason}", exit_status=1)
     return RackgateError(f"{action}: failed: {reason}")

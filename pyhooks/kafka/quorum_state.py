@@ -114,7 +114,7 @@ def parse(response: bytes) -> Quorum:
     at = Reader(response)
     at.number(">i")
     at.skip_tags()
-    _refused(at)
+    _rejected(at)
     (quorums,) = _array(at, _topic) or [[]]
     if not quorums:
         raise RackgateError(f"the response to {_NAME} has no quorum")
@@ -130,7 +130,7 @@ def _topic(at: Reader) -> list[Quorum]:
 
 def _partition(at: Reader) -> Quorum:
     at.number(">i")
-    _refused(at)
+    _rejected(at)
     leader = at.number(">i")
     # leader epoch and high watermark
     at.take(4 + 8)
@@ -151,7 +151,7 @@ def _member(at: Reader) -> Member:
     return Member(node_id, directory_id, log_end)
 
 
-def _refused(at: Reader) -> None:
+def _rejected(at: Reader) -> None:
     code, message = at.number(">h"), at.compact_text()
     if code:
         raise RackgateError(f"{_NAME} was rejected with Kafka's error code {code}{f': {message}' if message else ''}")

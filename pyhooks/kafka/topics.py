@@ -29,7 +29,7 @@ QUERY_S = 3.0
 Partition = tuple[str, int]
 
 
-class RefusedError(RackgateError):
+class RejectedError(RackgateError):
     """The cluster rejected a change and applied none of it."""
 
 
@@ -257,7 +257,7 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
     """Set configuration values of a topic and leave the others unchanged.
 
     Raises:
-        RefusedError: the cluster rejected the change, so nothing has changed.
+        RejectedError: the cluster rejected the change, so nothing has changed.
         RackgateError: the result is unknown, or the cluster accepts no request in time.
     """
     from confluent_kafka import KafkaError, KafkaException
@@ -267,7 +267,7 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     action = f"set {dict(config)} on topic {topic}"
     # Errors of a request that was processed but not applied.
-    refusals = {
+    rejections = {
         KafkaError.INVALID_CONFIG,
         KafkaError.INVALID_REQUEST,
         KafkaError.POLICY_VIOLATION,
@@ -290,7 +290,7 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
                 silent = True
                 return False
             # an earlier attempt that timed out may have been applied
-            kind = RefusedError if error.args[0].code() in refusals and not silent else RackgateError
+            kind = RejectedError if error.args[0].code() in rejections and not silent else RackgateError
             raise kind(f"{action}: rejected by the cluster: {error.args[0].str()}") from error
         return True
 
@@ -381,7 +381,7 @@ def _elect(
             return None
         raise RackgateError(f"{action}: rejected by the cluster: {error.args[0].str()}") from error
     late: set[str] = set()
-    refused: set[str] = set()
+    rejected: set[str] = set()
     for where, result in results.items():
         # 2.16.1 documents an exception but returns the error itself
         why = result.args[0] if isinstance(result, KafkaException) else result
@@ -389,9 +389,9 @@ def _elect(
             continue
         # other brokers may have reported this replica as in sync already
         waits = why.code() in {KafkaError.PREFERRED_LEADER_NOT_AVAILABLE, KafkaError.ELIGIBLE_LEADERS_NOT_AVAILABLE}
-        (late if waits else refused).add(f"{where.topic}-{where.partition}: {why.str()}")
-    if refused:
-        raise RackgateError(f"{action}: {'; '.join(sorted(refused))}")
+        (late if waits else rejected).add(f"{where.topic}-{where.partition}: {why.str()}")
+    if rejected:
+        raise RackgateError(f"{action}: {'; '.join(sorted(rejected))}")
     return frozenset(late)
 
 

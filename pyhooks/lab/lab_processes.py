@@ -68,7 +68,7 @@ class NamespaceMethod:
 def namespace_method(*, user: bool = True) -> NamespaceMethod:
     """Return the method that works on this machine.
 
-    Even root gets a user namespace, so that nothing in a lab has privileges on the machine. Where the kernel refuses
+    Even root gets a user namespace, so that nothing in a lab has privileges on the machine. Where the kernel rejects
     one (in a chroot, or because of a setting), root does without.
 
     Args:
@@ -88,7 +88,7 @@ def namespace_method(*, user: bool = True) -> NamespaceMethod:
         else []
     )
     if root:
-        why = "the kernel refuses one here" if user else "as asked"
+        why = "the kernel rejects one here" if user else "as asked"
         methods.append(NamespaceMethod(("unshare", *private), False, f"root, without a user namespace ({why})"))
     for method in methods:
         tried = subprocess.run([*method.prefix, "true"], capture_output=True, text=True, check=False, timeout=20)

@@ -443,7 +443,7 @@ static int describe(struct link *link, char *text)
     return length + snprintf(text + length, (size_t)(MESSAGE_BYTES - length), "]}");
 }
 
-__attribute__((format(printf, 2, 3))) static int refuse(char *text, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int reject(char *text, const char *format, ...)
 {
     char reason[256];
     va_list arguments;
@@ -469,29 +469,29 @@ static int run(char *command, char *response)
     /* responses quote arguments, which must not need an escape in JSON */
     for (const char *at = command; *at; at++)
         if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\')
-            return refuse(response, "a command has printable ASCII without quotes and backslashes");
+            return reject(response, "a command has printable ASCII without quotes and backslashes");
     char *arguments[8];
     int count = 0;
     for (char *argument = strtok(command, " "); argument; argument = strtok(NULL, " ")) {
         if (count == 8)
-            return refuse(response, "too many arguments");
+            return reject(response, "too many arguments");
         arguments[count++] = argument;
     }
     if (count < 2)
-        return refuse(response, "expected a command and the name of a link");
+        return reject(response, "expected a command and the name of a link");
     const char *name = arguments[1];
     struct link *link = find(name);
     uint64_t numbers[4];
     if (!strcmp(arguments[0], "add") && count == 5) {
         const char *const interfaces[2] = {arguments[2], arguments[3]};
         if (link)
-            return refuse(response, "link %.40s: exists already", name);
+            return reject(response, "link %.40s: exists already", name);
         if (strlen(name) >= sizeof link->name)
-            return refuse(response, "link %.40s: its name is too long", name);
+            return reject(response, "link %.40s: its name is too long", name);
         if (!parse(arguments[4], UINT64_MAX, &numbers[0]))
-            return refuse(response, "link %s: %.40s is not a seed", name, arguments[4]);
+            return reject(response, "link %s: %.40s is not a seed", name, arguments[4]);
         const char *wrong = add(name, interfaces, numbers[0]);
-        return wrong ? refuse(response, "link %s: interface %.40s: %s", name, wrong, strerror(errno))
+        return wrong ? reject(response, "link %s: interface %.40s: %s", name, wrong, strerror(errno))
                      : describe(find(name), response);
     }
     if (!strcmp(arguments[0], "get") && count == 2)
@@ -506,15 +506,15 @@ static int run(char *command, char *response)
         const uint64_t limits[4] = {MAX_DELAY_NS, MAX_DELAY_NS, PPB, UINT64_MAX / 2};
         for (int index = 0; index < 4; index++)
             if (!parse(arguments[2 + index], limits[index], &numbers[index]))
-                return refuse(response, "link %s: %.40s is not a whole number up to %" PRIu64, name,
+                return reject(response, "link %s: %.40s is not a whole number up to %" PRIu64, name,
                               arguments[2 + index], limits[index]);
         if (numbers[1] > numbers[0])
-            return refuse(response, "link %s: jitter above the delay", name);
+            return reject(response, "link %s: jitter above the delay", name);
         if (link)
             configure(link, (int64_t)numbers[0], (int64_t)numbers[1], numbers[2], numbers[3]);
         return describe(link, response);
     }
-    return refuse(response, "not a command: %.20s (number of arguments: %d)", arguments[0], count - 1);
+    return reject(response, "not a command: %.20s (number of arguments: %d)", arguments[0], count - 1);
 }
 
 static void serve(struct source *client)
@@ -527,7 +527,7 @@ static void serve(struct source *client)
     if (length > 0) {
         int bytes;
         if (length > MESSAGE_BYTES) {
-            bytes = refuse(response, "a command has at most %d bytes", MESSAGE_BYTES);
+            bytes = reject(response, "a command has at most %d bytes", MESSAGE_BYTES);
         } else {
             command[length] = '\0';
             bytes = run(command, response);
@@ -547,12 +547,12 @@ static void accept_client(int listener)
     struct source *client = malloc(sizeof *client);
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0 && (errno == EMFILE || errno == ENFILE) && spare >= 0) {
-        /* a client that stays pending would be reported again at once: refuse it with the spare descriptor */
+        /* a client that stays pending would be reported again at once: reject it with the spare descriptor */
         close(spare);
         fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (fd >= 0)
             close(fd);
-        fprintf(stderr, "a client was refused: %s\n", strerror(EMFILE));
+        fprintf(stderr, "a client was rejected: %s\n", strerror(EMFILE));
         spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
         fd = -1;
     }
@@ -614,7 +614,7 @@ static void shorten_slice(void)
     if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0))
         return;
     attributes.sched_runtime = SLICE_NS;
-    /* a kernel that refuses schedules this process like any other */
+    /* a kernel that rejects schedules this process like any other */
     syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 

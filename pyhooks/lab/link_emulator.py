@@ -128,7 +128,7 @@ class DirectionCounters:
         lost: frames lost on purpose.
         dropped: frames for which the queue had no room, or that were too large.
         overflowed: frames that the emulator did not read in time.
-        failed: frames that the kernel refused to send.
+        failed: frames that the kernel rejected to send.
         queued_bytes: size of the frames that wait now.
     """
 
@@ -187,7 +187,7 @@ def describe_trouble(links: Mapping[str, Any]) -> list[str]:
         if any(counts.values()):
             sentences.append(
                 f"link {name} lost frames unintentionally: {counts['overflowed']} that the emulator did not read in"
-                f" time, {counts['failed']} that the kernel refused to send"
+                f" time, {counts['failed']} that the kernel rejected to send"
             )
     return sentences
 
@@ -198,7 +198,7 @@ def add(name: str, left: str, right: str) -> None:
     The losses and the jitter of a link are those of a random sequence that depends on its name only.
 
     Raises:
-        RackgateError: the emulator does not respond or refuses.
+        RackgateError: the emulator does not respond or rejects.
     """
     _require(name, _request(f"add {name} {left} {right} {zlib.crc32(name.encode())}"))
 
@@ -207,7 +207,7 @@ def configure(name: str, quality: Quality) -> None:
     """Change delay, jitter, loss and rate of a link; frames that wait are delayed by no more than the new delay.
 
     Raises:
-        RackgateError: the emulator does not respond, refuses, or does not confirm the settings.
+        RackgateError: the emulator does not respond, rejects, or does not confirm the settings.
     """
     wanted = LinkSettings.of(quality)
     values = f"{wanted.delay_ns} {wanted.jitter_ns} {wanted.loss_ppb} {wanted.bytes_per_s}"
@@ -257,7 +257,7 @@ def parse_response(command: str, text: str) -> LinkState | None:
     """Return the link's state in the response to ``command``; None if there is no such link.
 
     Raises:
-        RackgateError: the command was refused, or the response is not of this version.
+        RackgateError: the command was rejected, or the response is not of this version.
     """
     try:
         raw: dict[str, Any] | None = json.loads(text)

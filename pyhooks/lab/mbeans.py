@@ -59,9 +59,9 @@ CONTROLLER_GAUGES = (
 # 1 on a broker whose properties set min.insync.racks higher than the cluster-wide value in the metadata.
 PROPERTY_ABOVE_CLUSTER_VALUE = "MinInSyncRacksExceedsMetadata"
 # Rejected appends because of missing racks, per topic and in total.
-REFUSALS = "RackCheckFailuresPerSec"
+REJECTIONS = "RackCheckFailuresPerSec"
 # Appends with acks=all that min.insync.racks.observe would have rejected.
-OBSERVED_REFUSALS = "ObservedRackCheckFailuresPerSec"
+OBSERVED_REJECTIONS = "ObservedRackCheckFailuresPerSec"
 # (object name pattern, attributes)
 BEANS: tuple[tuple[str, str], ...] = (
     *((f"kafka.cluster:type=Partition,name={name},*", "Value") for name in PARTITION_GAUGES),
@@ -72,8 +72,8 @@ BEANS: tuple[tuple[str, str], ...] = (
     ("kafka.server:type=ReplicaManager,name=IsrExpandsPerSec", "Count"),
     *((f"kafka.controller:type=KafkaController,name={name}", "Value") for name in CONTROLLER_GAUGES),
     (f"kafka.server:type=KafkaServer,name={PROPERTY_ABOVE_CLUSTER_VALUE}", "Value"),
-    (f"kafka.server:type=BrokerTopicMetrics,name={REFUSALS},*", "Count"),
-    (f"kafka.server:type=BrokerTopicMetrics,name={OBSERVED_REFUSALS},*", "Count"),
+    (f"kafka.server:type=BrokerTopicMetrics,name={REJECTIONS},*", "Count"),
+    (f"kafka.server:type=BrokerTopicMetrics,name={OBSERVED_REJECTIONS},*", "Count"),
     ("kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec,*", "Count"),
     ("kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,*", "Count"),
     ("kafka.server:type=BrokerTopicMetrics,name=FailedProduceRequestsPerSec,*", "Count"),

@@ -2,7 +2,7 @@
 
 Sites are routed, not bridged together: each pair of sites has its own link, so a delay or a partition applies to one
 pair and there are no loops. ``pyhooks.lab.link_emulation`` adds the delay of a link. A partition drops packets
-silently, like a dead switch: connections hang instead of being refused.
+silently, like a dead switch: connections hang instead of being rejected.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def create_emulator_namespace() -> None:
     """Create the namespace in which the link emulator runs.
 
     Raises:
-        RackgateError: the kernel refused.
+        RackgateError: the kernel rejected.
     """
     _ip("netns", "add", EMULATOR_NETNS)
     # IPv6 would send packets of its own over the links
@@ -72,7 +72,7 @@ def build(topology: Topology, machine_pids: dict[str, int]) -> dict[str, Emulati
     """Create routers, bridges, links, routes and node addresses; return the kind of link emulation by link name.
 
     Raises:
-        RackgateError: a program is missing or the kernel refused an operation.
+        RackgateError: a program is missing or the kernel rejected an operation.
     """
     for site in topology.sites:
         _router(site)

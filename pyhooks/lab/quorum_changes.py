@@ -163,22 +163,22 @@ def _retry_change(change: Callable[[], object], taken: Callable[[], bool], goal:
     It rejects changes while another one is in progress. A broker that has not yet learned of an election sends the
     change to a controller that is no longer active. The tool receives NOT_LEADER_OR_FOLLOWER and does not retry.
     """
-    refused: list[RackgateError] = []
+    rejected: list[RackgateError] = []
 
     def done() -> bool:
         try:
             # an earlier attempt may have succeeded although its response was lost
-            if refused and taken():
+            if rejected and taken():
                 return True
             change()
         except RackgateError as error:
-            refused.append(error)
+            rejected.append(error)
             return False
         return True
 
     try:
         wait_for(done, goal=goal, timeout_s=FOLLOW_S, interval_s=1.0)
     except RackgateError as error:
-        if not refused:
+        if not rejected:
             raise
-        raise RackgateError(f"{error}; its last answer: {refused[-1]}", detail=refused[-1].detail) from refused[-1]
+        raise RackgateError(f"{error}; its last answer: {rejected[-1]}", detail=rejected[-1].detail) from rejected[-1]

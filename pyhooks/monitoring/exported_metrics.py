@@ -18,9 +18,9 @@ from typing import Any, Literal
 from pyhooks.lab.mbeans import (
     BROKER_GAUGES,
     CONTROLLER_GAUGES,
-    OBSERVED_REFUSALS,
+    OBSERVED_REJECTIONS,
     PROPERTY_ABOVE_CLUSTER_VALUE,
-    REFUSALS,
+    REJECTIONS,
 )
 
 # Offline partitions that only a replica with an unclean shutdown can lead.
@@ -124,13 +124,13 @@ METRICS: tuple[ExportedMetric, ...] = (
         "Offline partitions that only a replica with an unclean shutdown can lead",
     ),
     ExportedMetric(
-        f"{_TOPIC_METERS}{REFUSALS}", "Appends rejected because of missing racks, by topic", "counter", by_topic=True
+        f"{_TOPIC_METERS}{REJECTIONS}", "Appends rejected because of missing racks, by topic", "counter", by_topic=True
     ),
     ExportedMetric(
-        f"{_TOPIC_METERS}{OBSERVED_REFUSALS}", "Appends that min.insync.racks.observe would have rejected", "counter"
+        f"{_TOPIC_METERS}{OBSERVED_REJECTIONS}", "Appends that min.insync.racks.observe would have rejected", "counter"
     ),
     ExportedMetric(
-        f"{_TOPIC_METERS}{OBSERVED_REFUSALS}",
+        f"{_TOPIC_METERS}{OBSERVED_REJECTIONS}",
         "Appends that min.insync.racks.observe would have rejected, by topic",
         "counter",
         by_topic=True,

@@ -115,7 +115,7 @@ def lower_command(
     what it waits for. Whatever ends it before, 'rackgate audit' and 'rackgate check --expect-racks' report the topics,
     and 'rackgate restore' restores them. A topic without a value of its own gets its value removed again.
 
-    Topics are lowered one after another, each in some seconds. One that is lowered already, by anyone, is refused. The
+    Topics are lowered one after another, each in some seconds. One that is lowered already, by anyone, is rejected. The
     cluster's default is not lowered by this command.
 
     Exit status: 0 lowered, and restored unless --no-wait; 1 rejected, or another client changed the value; 2 not known

@@ -31,10 +31,10 @@ class LoweringCost:
         old: R in force before.
         new: R after.
         partitions: number of partitions.
-        refusing: partitions that reject acks=all now, and would not any more.
+        rejecting: partitions that reject acks=all now, and would not any more.
         short: partitions whose ISR spans fewer racks than R. Of these, the controller forgets which other replicas
             have the acknowledged records.
-        still_refusing: partitions that would still reject, because of M or because even fewer racks are in sync.
+        still_rejecting: partitions that would still reject, because of M or because even fewer racks are in sync.
         one_rack: partitions whose in-sync replicas are in one rack, which would acknowledge alone.
         racks: names of these racks.
         acknowledged: records acknowledged before in the partitions of ``short``; None if not known for all.
@@ -45,9 +45,9 @@ class LoweringCost:
     old: int
     new: int
     partitions: int
-    refusing: int
+    rejecting: int
     short: int
-    still_refusing: int
+    still_rejecting: int
     one_rack: int
     racks: tuple[str, ...]
     acknowledged: int | None
@@ -65,8 +65,8 @@ def lowering_cost(
         new: R to be set.
         records: counts by topic and partition number; a missing partition has unknown ones.
     """
-    refusing = set(observed.refuses(old))
-    still = set(observed.refuses(new))
+    rejecting = set(observed.rejects(old))
+    still = set(observed.rejects(new))
     short = [
         partition
         for partition in observed.partitions
@@ -88,9 +88,9 @@ def lowering_cost(
         old=old,
         new=new,
         partitions=len(observed.partitions),
-        refusing=len(refusing - still),
+        rejecting=len(rejecting - still),
         short=len(short),
-        still_refusing=len(still),
+        still_rejecting=len(still),
         one_rack=len(alone),
         racks=tuple(sorted({rack for one in alone for rack in gate.racks_of(one.isr, observed.racks)})),
         acknowledged=total([counts_of(one.topic, one.number).acknowledged for one in short]),
@@ -107,7 +107,7 @@ def cost_lines(cost: LoweringCost) -> tuple[str, ...]:
     racks = ", ".join(cost.racks)
     lines = [
         f"{cost.topic}: min.insync.racks {cost.old} -> {cost.new}; of {cost.partitions}"
-        f" partition{'s' * (cost.partitions != 1)}, {cost.refusing} reject acks=all now and would accept it again"
+        f" partition{'s' * (cost.partitions != 1)}, {cost.rejecting} reject acks=all now and would accept it again"
     ]
     if cost.one_rack:
         lines.append(
@@ -119,8 +119,8 @@ def cost_lines(cost: LoweringCost) -> tuple[str, ...]:
             f"  in {cost.short} the controller forgets which other replicas have what was acknowledged before:"
             f" {records(cost.acknowledged)}"
         )
-    if cost.still_refusing:
-        lines.append(f"  {cost.still_refusing} would still reject acks=all: too few replicas or racks are in sync")
-    if not cost.refusing:
+    if cost.still_rejecting:
+        lines.append(f"  {cost.still_rejecting} would still reject acks=all: too few replicas or racks are in sync")
+    if not cost.rejecting:
         lines.append("  no partition rejects acks=all now, so lowering R has no benefit at the moment")
     return tuple(lines)

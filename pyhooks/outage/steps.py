@@ -18,17 +18,17 @@ from pyhooks.audit.audit_record import AuditRecord, Event, Terms, make_record, t
 from pyhooks.audit.journal import AuditContents, AuditJournal
 from pyhooks.audit.replay import CHANGE_WINDOW, Lowering, TopicPlan, earlier_contenders, plan_topic
 from pyhooks.core.errors import RackgateError
-from pyhooks.kafka.topics import RefusedError
+from pyhooks.kafka.topics import RejectedError
 from pyhooks.placement.topic_observation import NO_TOPIC, ObservedTopic, describe, restore_waits, value_text
 
 VERIFY_S = 30.0
 POLL_S = 0.5
 
 Result = Literal[
-    "lowered", "restored", "closed", "recorded", "active", "refused", "lost", "waiting", "superseded", "unknown"
+    "lowered", "restored", "closed", "recorded", "active", "rejected", "lost", "waiting", "superseded", "unknown"
 ]
 # Results by exit status; all others are 0.
-NOT_DONE: frozenset[Result] = frozenset({"refused", "lost", "waiting", "superseded"})
+NOT_DONE: frozenset[Result] = frozenset({"rejected", "lost", "waiting", "superseded"})
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class TopicConfigs(Protocol):
         """Set R on a topic, or remove the topic's value.
 
         Raises:
-            RefusedError: the cluster rejected the change, so nothing has changed.
+            RejectedError: the cluster rejected the change, so nothing has changed.
             RackgateError: it is not known whether the value has changed, or will.
         """
 
@@ -110,8 +110,8 @@ class Operator:
         with self._journal.lock():
             topics = [one.topic for one in terms]
             self._settle(topics)
-            if refusals := _refuse_open(topics, self._journal.read()):
-                return refusals
+            if rejections := _reject_open(topics, self._journal.read()):
+                return rejections
             outcomes: list[TopicOutcome] = []
             accepted: bool | None = None
 
@@ -123,7 +123,9 @@ class Operator:
 
             for one in terms:
                 if accepted is False:
-                    outcomes.append(TopicOutcome(one.topic, "refused", "not changed: the audit topic takes no records"))
+                    outcomes.append(
+                        TopicOutcome(one.topic, "rejected", "not changed: the audit topic takes no records")
+                    )
                 else:
                     outcomes.append(_outcome_of(one.topic, partial(self._lower_one, one, accept_once)))
             return tuple(outcomes)
@@ -133,12 +135,12 @@ class Operator:
         error_text = self._record("intended", [terms])
         if error_text and not accept_file_only(error_text):
             self._record("abandoned", [terms], "the audit topic did not take the record")
-            return TopicOutcome(terms.topic, "refused", f"not changed: the audit topic takes no records: {error_text}")
+            return TopicOutcome(terms.topic, "rejected", f"not changed: the audit topic takes no records: {error_text}")
         # read after the own record is there: of two operators at least one sees the other
         contents = self._journal.read()
         if not error_text and contents.topic_error and not accept_file_only(contents.topic_error):
             text = f"not changed: the audit topic can't be read: {contents.topic_error}"
-            return self._close(terms, "abandoned", "refused", text)
+            return self._close(terms, "abandoned", "rejected", text)
         open_ = contents.open_lowerings(terms.topic)
         for sequence in (contents.file.records, contents.topic.records):
             if rivals := earlier_contenders(terms, sequence, open_):
@@ -154,16 +156,16 @@ class Operator:
             return self._close(terms, "abandoned", "lost", text)
         if offline := before.offline():
             text = f"not changed: partition {', '.join(map(str, offline))} has no leader any more"
-            return self._close(terms, "abandoned", "refused", text)
+            return self._close(terms, "abandoned", "rejected", text)
         if self._patience.now() - began > CHANGE_WINDOW:
             # another host may have closed the record meanwhile
             text = f"not changed, since that took longer than {CHANGE_WINDOW.seconds} s; try again"
-            return self._close(terms, "abandoned", "refused", text)
+            return self._close(terms, "abandoned", "rejected", text)
         why = ""
         try:
             self._cluster.set_racks(terms.topic, terms.new)
-        except RefusedError as error:
-            return self._close(terms, "abandoned", "refused", str(error))
+        except RejectedError as error:
+            return self._close(terms, "abandoned", "rejected", str(error))
         except RackgateError as error:
             why = str(error)
         after, verified = self._verify(terms.topic, terms.new)
@@ -267,8 +269,8 @@ class Operator:
         why = ""
         try:
             self._cluster.set_racks(topic, plan.value)
-        except RefusedError as error:
-            return TopicOutcome(topic, "refused", str(error))
+        except RejectedError as error:
+            return TopicOutcome(topic, "rejected", str(error))
         except RackgateError as error:
             why = str(error)
         after, verified = self._verify(topic, plan.value)
@@ -393,12 +395,12 @@ def _decide(plan: TopicPlan, observed: ObservedTopic, *, due_only: bool, at: dat
     return TopicOutcome(plan.topic, "waiting", f"not restored: {'; '.join(waits)}") if waits else None
 
 
-def _refuse_open(topics: Iterable[str], contents: AuditContents) -> tuple[TopicOutcome, ...]:
-    """Return a refusal for each topic that is lowered already."""
+def _reject_open(topics: Iterable[str], contents: AuditContents) -> tuple[TopicOutcome, ...]:
+    """Return a rejection for each topic that is lowered already."""
     return tuple(
         TopicOutcome(
             topic,
-            "refused",
+            "rejected",
             f"{open_[0].terms.lowered_by} lowered it at {time_text(open_[0].terms.began)} ({open_[0].terms.reason});"
             " see 'rackgate audit', and restore it first",
         )

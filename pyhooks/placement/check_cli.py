@@ -379,9 +379,9 @@ def _print_plan_summary(plan: ReassignmentPlan, file: Path | None) -> None:
     else:
         console.print("nothing to move: no placement can be fixed, or none needs it")
     reasons: dict[tuple[str, str], list[str]] = {}
-    for refusal in plan.refusals:
-        reasons.setdefault(("not fixed", refusal.because), []).append(
-            f"{refusal.partition.topic}-{refusal.partition.number}"
+    for rejection in plan.rejections:
+        reasons.setdefault(("not fixed", rejection.because), []).append(
+            f"{rejection.partition.topic}-{rejection.partition.number}"
         )
     for topic in plan.unknown:
         reasons.setdefault(("unknown", topic.because), []).append(topic.topic)

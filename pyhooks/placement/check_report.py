@@ -6,9 +6,9 @@ The JSON is one object. Keys are stable: later versions may add some.
   true if an R above 1 is in force.
 - ``at_risk``: true if the exit status is 1.
 - ``brokers``: a list of ``{id, rack, address, fenced, answered, because, enforces, knows, produce_version,
-  feature_supported, features, min_insync_replicas, min_insync_racks, min_insync_racks_property, refused, invalid}``.
+  feature_supported, features, min_insync_replicas, min_insync_racks, min_insync_racks_property, rejected, invalid}``.
   Values that a broker did not report are null. ``min_insync_racks_property`` is the value in the broker's own
-  properties, which has no effect at level 1. ``refused`` maps topics to the reason why the broker did not report their
+  properties, which has no effect at level 1. ``rejected`` maps topics to the reason why the broker did not report their
   settings. ``invalid`` maps topics to invalid values by key. In both, the empty name stands for the broker's own
   settings.
 - ``topics``: a list of ``{name, internal, unanswered, min_insync_replicas, min_insync_racks, min_insync_racks_observe,
@@ -118,7 +118,7 @@ def _broker_json(enforcement: Enforcement, broker: Broker) -> dict[str, Any]:
         "min_insync_replicas": _setting(default.replicas if default else None),
         "min_insync_racks": _setting(default.racks if default else None),
         "min_insync_racks_property": response and response.property_racks,
-        "refused": response and dict(response.refused),
+        "rejected": response and dict(response.rejected),
         "invalid": response and {name: dict(values) for name, values in response.invalid.items()},
     }
 
@@ -276,10 +276,10 @@ def _rack(rack: str) -> str:
 def _writable(forecasts: Sequence[PartitionForecast], partitions: int) -> Text:
     if not forecasts or len(forecasts) < partitions:
         return Text("?", style=STYLES["unknown"])
-    refusing = sum(not forecast.writable for forecast in forecasts)
-    if not refusing:
+    rejecting = sum(not forecast.writable for forecast in forecasts)
+    if not rejecting:
         return Text("yes", style="green")
-    return Text("no" if refusing == partitions else f"no: {refusing}", style=STYLES["error"])
+    return Text("no" if rejecting == partitions else f"no: {rejecting}", style=STYLES["error"])
 
 
 def _losses(report: TopicReport) -> Text:

@@ -40,7 +40,7 @@ class Choice:
     @property
     def criteria(self) -> tuple[float, float, float, float]:
         """Criteria of the comparison, lower is better: rejected, worst loss, copies, copies across racks."""
-        return self.evaluation.refused.total, self.evaluation.worst.total, float(self.copies), self.cross_rack_copies
+        return self.evaluation.rejected.total, self.evaluation.worst.total, float(self.copies), self.cross_rack_copies
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _for_durability(choice: Choice) -> tuple[float, ...]:
     return (
         -min(1, evaluation.writes_without_brokers),
         choice.copies,
-        evaluation.refused.total,
+        evaluation.rejected.total,
         choice.cross_rack_copies,
     )
 
@@ -121,11 +121,11 @@ def _for_durability(choice: Choice) -> tuple[float, ...]:
 def _for_availability(choice: Choice) -> tuple[float, ...]:
     evaluation = choice.evaluation
     kept = (-min(1, evaluation.outlives_racks), -min(1, evaluation.outlives_brokers))
-    return (*kept, choice.copies, evaluation.worst.total, choice.cross_rack_copies, evaluation.refused.total)
+    return (*kept, choice.copies, evaluation.worst.total, choice.cross_rack_copies, evaluation.rejected.total)
 
 
 def _for_cost(choice: Choice) -> tuple[float, ...]:
-    return (choice.copies, choice.cross_rack_copies, choice.evaluation.worst.total, choice.evaluation.refused.total)
+    return (choice.copies, choice.cross_rack_copies, choice.evaluation.worst.total, choice.evaluation.rejected.total)
 
 
 GOALS = (

@@ -328,7 +328,7 @@ class ReportedSettings:
     replicas_by_source: dict[str, int] = field(default_factory=dict)
     unclean: dict[str, str] = field(default_factory=dict)
     topics: dict[str, IsrRequirements] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
+    rejected: dict[str, str] = field(default_factory=dict)
     invalid: dict[str, dict[str, str | None]] = field(default_factory=dict)
 
     def read(self, results: Iterable[Mapping[str, Any]], requested: Collection[str]) -> None:
@@ -345,7 +345,7 @@ class ReportedSettings:
             elif name not in requested:
                 continue
             if result.get("errorCode"):
-                self.refused[name] = str(result.get("errorMessage") or f"Kafka's error code {result['errorCode']}")
+                self.rejected[name] = str(result.get("errorMessage") or f"Kafka's error code {result['errorCode']}")
                 continue
             configs = {config.get("name"): config for config in result.get("configs") or ()}
             # a broker without the overlay returns null for the config if it is in its properties
@@ -361,7 +361,7 @@ class ReportedSettings:
                 key: _setting(configs[key]) for key in (MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS) if key in configs
             }
             if MIN_INSYNC_REPLICAS not in settings:
-                self.refused[name] = f"its response has no {MIN_INSYNC_REPLICAS}"
+                self.rejected[name] = f"its response has no {MIN_INSYNC_REPLICAS}"
                 continue
             if invalid_values := {
                 key: configs[key].get("value") for key, setting in settings.items() if setting is None
@@ -380,15 +380,15 @@ class ReportedSettings:
                 self.default = requirements
 
     def complete(self, requested: Collection[str]) -> None:
-        """Mark settings as refused that no result contained.
+        """Mark settings as rejected that no result contained.
 
         Args:
             requested: as for ``read``.
         """
-        for name in sorted(set(requested) - self.topics.keys() - self.refused.keys() - self.invalid.keys()):
-            self.refused[name] = "its response does not contain it"
-        if self.default is None and "" not in self.refused and "" not in self.invalid:
-            self.refused[""] = "its response does not contain them"
+        for name in sorted(set(requested) - self.topics.keys() - self.rejected.keys() - self.invalid.keys()):
+            self.rejected[name] = "its response does not contain it"
+        if self.default is None and "" not in self.rejected and "" not in self.invalid:
+            self.rejected[""] = "its response does not contain them"
 
     def use_metadata_only(self) -> None:
         """Replace an R that is not from the metadata by 1, as all nodes do at level 1."""

@@ -41,16 +41,16 @@ class BrokerResponse:
     # requirements of topics as reported by this broker
     topics: Mapping[str, IsrRequirements] = field(default_factory=dict)
     # reasons why it did not report settings, by topic; ``""`` for its own settings
-    refused: Mapping[str, str] = field(default_factory=dict)
-    # invalid values, by topic (as in ``refused``) and key; None for null. Settings with an invalid value are in neither
-    # ``default`` nor ``topics``
+    rejected: Mapping[str, str] = field(default_factory=dict)
+    # invalid values, by topic (as in ``rejected``) and key; None for null. Settings with an invalid value are in
+    # neither ``default`` nor ``topics``
     invalid: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
     # ``min.insync.racks`` in its own properties; None if it is not set or was not reported. At level 1 only the active
     # controller reads it, to set the cluster's first value
     property_racks: int | None = None
     # its ``min.insync.replicas`` by source, as in ``ConfigValue``: which value is in force if others are removed
     replicas_by_source: Mapping[str, int] = field(default_factory=dict)
-    # sources of ``unclean.leader.election.enable=true``, by topic (as in ``refused``); empty if it was not requested
+    # sources of ``unclean.leader.election.enable=true``, by topic (as in ``rejected``); empty if it was not requested
     unclean: Mapping[str, str] = field(default_factory=dict)
     metadata_version: int = 0  # highest level of ``metadata.version`` that it supports; 0 if it does not know it
 
@@ -132,7 +132,7 @@ def enforcement_findings(
     defaults = {broker: response.default for broker, response in enforcement.responses.items() if response.default}
     return (
         *_missing_responses(enforcement, brokers, racks_required=racks_required),
-        *_refused_settings(enforcement),
+        *_rejected_settings(enforcement),
         *_invalid_values(enforcement),
         *_missing_overlays(enforcement, requiring, racks_required=racks_required),
         *_feature_levels(enforcement, requiring, racks_required=racks_required),
@@ -155,18 +155,18 @@ def _missing_responses(
             yield Finding("unknown", "broker-silent", f"broker {broker} did not respond: {reason}", remedy)
 
 
-def _refused_settings(enforcement: Enforcement) -> Iterable[Finding]:
-    refused = {broker: response.refused for broker, response in enforcement.responses.items() if response.refused}
-    if not refused:
+def _rejected_settings(enforcement: Enforcement) -> Iterable[Finding]:
+    rejected = {broker: response.rejected for broker, response in enforcement.responses.items() if response.rejected}
+    if not rejected:
         return
-    names = sorted({name for reasons in refused.values() for name in reasons})
+    names = sorted({name for reasons in rejected.values() for name in reasons})
     topics = [name for name in names if name]
     settings = " and ".join(
         ["their own"] * ("" in names) + [f"those of {names_text(topics)}"] * bool(topics),
     )
-    reason = next(iter(refused[min(refused)].values()))
-    means = f"{brokers_text(refused)} did not report all settings ({settings}): {reason}"
-    yield Finding("unknown", "settings-refused", means, "let the principal of --command-config describe configs")
+    reason = next(iter(rejected[min(rejected)].values()))
+    means = f"{brokers_text(rejected)} did not report all settings ({settings}): {reason}"
+    yield Finding("unknown", "settings-rejected", means, "let the principal of --command-config describe configs")
 
 
 def _invalid_values(enforcement: Enforcement) -> Iterable[Finding]:

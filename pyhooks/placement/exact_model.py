@@ -61,7 +61,7 @@ ELRS: tuple[Elr, ...] = ("racks", "replicas", "off")
 
 
 @dataclass(frozen=True)
-class RefusedShares:
+class RejectedShares:
     """Share of time in which acks=all is rejected, by cause; the causes exclude each other."""
 
     no_leader: float  # no replica is available
@@ -116,7 +116,7 @@ class Evaluation:
     limits: gate.Limits  # effective M and R
     # whether writes are accepted if all replicas are available. Otherwise all are rejected, and no record can be lost
     writable: bool
-    refused: RefusedShares  # share of time in which writes are rejected
+    rejected: RejectedShares  # share of time in which writes are rejected
     one_rack_alone: float  # share of time in which writes are accepted and the ISR is in one rack
     usual: LossProbability  # loss of acknowledged records, see the module's docstring
     worst: LossProbability  # likewise
@@ -206,7 +206,7 @@ def evaluate_groups(
     """Evaluate M and R as ``evaluate`` does, with groups that many settings of a placement share."""
     limits = gate.limits(min_replicas, min_racks, placement.replicas)
     accepted = [group for group in groups if _passes(limits, group.members, group.racks)]
-    refused = [group for group in groups if group not in accepted]
+    rejected = [group for group in groups if group not in accepted]
     writable = bool(accepted)
     # if no write is ever acknowledged, no acknowledged record can be lost
     sufficient = {"racks": limits, "replicas": gate.Limits(limits.replicas, 1), "off": gate.Limits(1, 1)}[elr]
@@ -221,13 +221,13 @@ def evaluate_groups(
         placement=placement,
         limits=limits,
         writable=writable,
-        refused=_by_cause(refused, limits),
+        rejected=_by_cause(rejected, limits),
         one_rack_alone=sum(group.probability for group in accepted if group.racks == 1),
         usual=usual,
         worst=worst.worst if worst else LossProbability(),
         whole=groups[-1].worst if writable else LossProbability(),
         worst_set=worst.worst_set if worst else None,
-        writes_without_brokers=min(placement.replicas - group.members for group in refused) - 1,
+        writes_without_brokers=min(placement.replicas - group.members for group in rejected) - 1,
         writes_without_racks=next(
             unavailable for unavailable, writable_without in _without_racks(placement, limits) if not writable_without
         )
@@ -242,11 +242,11 @@ def _passes(limits: gate.Limits, members: int, racks: int) -> bool:
     return gate.GateDecision(members, names, limits.replicas, limits.racks).passes
 
 
-def _by_cause(refused: list[IsrGroup], limits: gate.Limits) -> RefusedShares:
-    return RefusedShares(
-        no_leader=sum(group.probability for group in refused if not group.members),
-        replicas=sum(group.probability for group in refused if 0 < group.members < limits.replicas),
-        racks=sum(group.probability for group in refused if group.members >= limits.replicas),
+def _by_cause(rejected: list[IsrGroup], limits: gate.Limits) -> RejectedShares:
+    return RejectedShares(
+        no_leader=sum(group.probability for group in rejected if not group.members),
+        replicas=sum(group.probability for group in rejected if 0 < group.members < limits.replicas),
+        racks=sum(group.probability for group in rejected if group.members >= limits.replicas),
     )
 
 

@@ -4,8 +4,9 @@ The JSON is one object. Keys are stable: later versions may add some. Probabilit
 
 - ``chances``: ``{broker_away, rack_away, broker_destroyed, rack_destroyed}``, as in
   ``pyhooks.placement.failure_rates``.
-- ``weighed`` (of ``rackgate model exact``): as in ``pyhooks.placement.exact_model.Evaluation``; ``refused``, ``usual``,
-  ``worst`` and ``whole`` have a ``total`` in addition to their causes; a placement maps racks to numbers of replicas.
+- ``weighed`` (of ``rackgate model exact``): as in ``pyhooks.placement.exact_model.Evaluation``; ``rejected``,
+  ``usual``, ``worst`` and ``whole`` have a ``total`` in addition to their causes; a placement maps racks to numbers of
+  replicas.
 - ``choices`` (of ``rackgate plan``): a list of ``{placement, rf, min_replicas, min_racks, storage_factor,
   cross_rack_copies, dominated, weighed}``; ``min_racks`` is the list of all R with this effect.
 - ``advice``: a list of ``{goal, choice, because}``; ``choice`` is an index into ``choices``, or null.
@@ -84,7 +85,7 @@ def _evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
     evaluation_json = asdict(evaluation)
     evaluation_json["placement"] = _placement_json(evaluation.placement)
     evaluation_json["worst_set"] = _placement_json(evaluation.worst_set)
-    for name in ("refused", "usual", "worst", "whole"):
+    for name in ("rejected", "usual", "worst", "whole"):
         evaluation_json[name]["total"] = getattr(evaluation, name).total
     return evaluation_json
 
@@ -119,12 +120,12 @@ def print_exact(console: Console, evaluation: Evaluation, probabilities: Failure
     console.print(Text(choice_text(evaluation.placement, limits.replicas, limits.racks), style="bold"))
     if not evaluation.writable:
         console.print(
-            f"acks=all is always refused: replicas in {len(evaluation.placement.racks)} of {limits.racks} racks",
+            f"acks=all is always rejected: replicas in {len(evaluation.placement.racks)} of {limits.racks} racks",
             style="bold red",
         )
         return
     console.print()
-    console.print(_refusal_table(evaluation))
+    console.print(_rejection_table(evaluation))
     console.print(_loss_table(evaluation))
     console.print("worst: the ISR most likely to be destroyed · usual: the ISR of a random moment", style="dim")
     console.print("whole: all replicas are in the ISR · lost: all of them are destroyed within the window", style="dim")
@@ -132,16 +133,16 @@ def print_exact(console: Console, evaluation: Evaluation, probabilities: Failure
     console.print("\n".join(guarantees(evaluation)), soft_wrap=True)
 
 
-def _refusal_table(evaluation: Evaluation) -> RenderableType:
-    refused = evaluation.refused
+def _rejection_table(evaluation: Evaluation) -> RenderableType:
+    rejected = evaluation.rejected
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name, justify in (("share of time", "left"), ("", "right"), ("a year", "right"), ("", "left")):
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for name, value, note in (
-        ("writes refused", refused.total, ""),
-        ("  too few racks", refused.racks, "NotEnoughRacksException"),
-        ("  too few replicas", refused.replicas, "NotEnoughReplicasException"),
-        ("  no leader", refused.no_leader, "no replica is available; waits after it not counted"),
+        ("writes rejected", rejected.total, ""),
+        ("  too few racks", rejected.racks, "NotEnoughRacksException"),
+        ("  too few replicas", rejected.replicas, "NotEnoughReplicasException"),
+        ("  no leader", rejected.no_leader, "no replica is available; waits after it not counted"),
         ("one rack acknowledges alone", evaluation.one_rack_alone, ""),
     ):
         table.add_row(name, format_probability(value), format_year_share(value), note)
@@ -178,7 +179,7 @@ def print_plan(
     console.print(_table(choices))
     for legend in (
         "racks, brokers: any so many may be unavailable while writes continue, or destroyed without loss",
-        "grey: another choice is as good in refusals, worst loss, copies and copies across racks, and better in one",
+        "grey: another choice is as good in rejections, worst loss, copies and copies across racks, and better in one",
     ):
         console.print(legend, style="dim", soft_wrap=True)
     console.print(_probabilities_text(probabilities), style="dim", soft_wrap=True)
@@ -194,9 +195,9 @@ def recommendation_lines(recommendations: Iterable[Recommendation]) -> list[Text
         if recommendation.choice is None:
             lines[-1].append(recommendation.because)
             continue
-        choice, refused = recommendation.choice, recommendation.choice.evaluation.refused.total
+        choice, rejected = recommendation.choice, recommendation.choice.evaluation.rejected.total
         lines[-1].append(choice_text(choice.placement, choice.min_replicas, choice.min_racks[-1]), style="bold")
-        lines[-1].append(f" ({recommendation.because}; refused {format_year_share(refused)} a year)")
+        lines[-1].append(f" ({recommendation.because}; rejected {format_year_share(rejected)} a year)")
     return lines
 
 
@@ -206,7 +207,7 @@ def _table(choices: Sequence[Choice]) -> RenderableType:
     table.add_column("placement", overflow="fold")
     table.add_column("M", justify="right")
     table.add_column("R", justify="right", no_wrap=True)
-    for name in ("refused\na year", "one\nrack\nalone", "lost\nworst", "lost\nusual"):
+    for name in ("rejected\na year", "one\nrack\nalone", "lost\nworst", "lost\nusual"):
         table.add_column(name, justify="right", no_wrap=True)
     for name in ("racks,\nbrokers\ndown", "racks,\nbrokers\nlost"):
         table.add_column(name, justify="center", no_wrap=True)
@@ -218,7 +219,7 @@ def _table(choices: Sequence[Choice]) -> RenderableType:
             plain(str(choice.placement)),
             str(choice.min_replicas),
             "-".join(map(str, sorted({choice.min_racks[0], choice.min_racks[-1]}))),
-            format_year_share(evaluation.refused.total),
+            format_year_share(evaluation.rejected.total),
             format_year_share(evaluation.one_rack_alone),
             format_probability(evaluation.worst.total),
             format_probability(evaluation.usual.total),

@@ -61,7 +61,7 @@ def draw(choices: Sequence[Choice], recommendations: Sequence[Recommendation]) -
 
 
 def _point(choice: Choice) -> tuple[float, float]:
-    return choice.evaluation.refused.total, choice.evaluation.worst.total
+    return choice.evaluation.rejected.total, choice.evaluation.worst.total
 
 
 def _panel(axes: Axes, shown: Sequence[Choice], advised: set[Choice]) -> None:

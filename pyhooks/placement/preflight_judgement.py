@@ -216,11 +216,11 @@ def _missing_responses(
         yield ReadinessFinding("broker-behind", "unknown", subject, text, remedy)
     concerned = {topic.name for topic in goal.concerned(facts.cluster)} | {""}
     for broker, response in sorted(facts.enforcement.responses.items()):
-        for name, reason in sorted(response.refused.items()):
+        for name, reason in sorted(response.rejected.items()):
             if name in concerned:
                 subject = f"broker {broker}"
                 text = f"it did not report the settings of {f'topic {name}' if name else 'the broker'}: {reason}"
-                yield ReadinessFinding("settings-refused", "unknown", subject, text, allow)
+                yield ReadinessFinding("settings-rejected", "unknown", subject, text, allow)
         for name, values in sorted(response.invalid.items()):
             if name in concerned:
                 text = f"it reports invalid values of {f'topic {name}' if name else 'the broker'}: " + ", ".join(
@@ -332,10 +332,10 @@ def _controllers(facts: PreflightFacts, commands: CommandWriter) -> Iterator[Rea
         text = f"it did not respond: {reason}"
         yield ReadinessFinding("controller-silent", "unknown", f"controller {controller}", text, remedy)
     for controller, response in sorted(facts.controllers.responses.items()):
-        for reason in (*response.refused.values(), *(f"invalid {key}" for key in response.invalid.get("", ()))):
+        for reason in (*response.rejected.values(), *(f"invalid {key}" for key in response.invalid.get("", ()))):
             text = f"it did not report its own settings: {reason}"
             remedy = "# let the principal of --command-config describe the configs of controllers"
-            yield ReadinessFinding("settings-refused", "unknown", f"controller {controller}", text, remedy)
+            yield ReadinessFinding("settings-rejected", "unknown", f"controller {controller}", text, remedy)
     stock = [node for node, response in sorted(facts.controllers.responses.items()) if response.supported_level < 1]
     if stock:
         releases = {release_of(facts.controllers.responses[node].metadata_version) for node in stock}

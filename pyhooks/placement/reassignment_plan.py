@@ -54,13 +54,13 @@ class ReassignmentPlan:
     """Reassignment plan."""
 
     moves: tuple[PartitionMove, ...]  # moves in the order of topics and partitions
-    refusals: tuple[UnfixablePartition, ...]  # partitions with too few racks that the plan does not fix
+    rejections: tuple[UnfixablePartition, ...]  # partitions with too few racks that the plan does not fix
     unknown: tuple[UnknownTopic, ...] = ()  # topics left out because their requirements or placements are unknown
 
     @property
     def complete(self) -> bool:
         """Whether the plan fixes every partition that can't reach R, and no topic is unknown."""
-        return not self.refusals and not self.unknown
+        return not self.rejections and not self.unknown
 
     def to_json(self) -> str:
         """Return the JSON for ``kafka-reassign-partitions --reassignment-json-file``."""
@@ -86,7 +86,7 @@ def plan_reassignment(cluster: ClusterSnapshot, topics: frozenset[str] | None = 
         replica for topic in cluster.topics for partition in topic.partitions for replica in partition.target
     )
     moves: list[PartitionMove] = []
-    refusals: list[UnfixablePartition] = []
+    rejections: list[UnfixablePartition] = []
     unknown: list[UnknownTopic] = []
     for topic in cluster.topics:
         if topics is not None and topic.name not in topics:
@@ -100,20 +100,20 @@ def plan_reassignment(cluster: ClusterSnapshot, topics: frozenset[str] | None = 
             needed = gate.capped(topic.requirements.min_racks, len(partition.target))
             if partition.adding or partition.removing:
                 reason = "it is being reassigned: wait until that ends or cancel it, then check again"
-                refusals.append(UnfixablePartition(partition, reason))
+                rejections.append(UnfixablePartition(partition, reason))
                 continue
             if "reassignments" in cluster.unanswered:
                 reason = "no broker reported whether it is being reassigned: check again"
-                refusals.append(UnfixablePartition(partition, reason))
+                rejections.append(UnfixablePartition(partition, reason))
                 continue
             replicas = _new_assignment(partition, needed, cluster, racks, load)
             if replicas is None:
-                refusals.append(UnfixablePartition(partition, _refusal_reason(partition, needed, cluster, racks)))
+                rejections.append(UnfixablePartition(partition, _rejection_reason(partition, needed, cluster, racks)))
             else:
                 load.subtract(partition.target)
                 load.update(replicas)
                 moves.append(PartitionMove(partition, replicas))
-    return ReassignmentPlan(tuple(moves), tuple(refusals), tuple(unknown))
+    return ReassignmentPlan(tuple(moves), tuple(rejections), tuple(unknown))
 
 
 def _new_assignment(
@@ -161,7 +161,7 @@ def _preferred_leader_can_lead(partition: ReportedPartition, cluster: ClusterSna
     return broker is not None and not broker.fenced and broker.broker_id in partition.isr
 
 
-def _refusal_reason(
+def _rejection_reason(
     partition: ReportedPartition, needed: int, cluster: ClusterSnapshot, racks: Mapping[int, str]
 ) -> str:
     available = {broker.rack for broker in cluster.brokers.values() if not broker.fenced and broker.rack != NO_RACK}

@@ -76,7 +76,7 @@ class ObservedTopic:
             return f"{name}: broker {', '.join(map(str, old))} does not respond, or with old metadata"
         return ""
 
-    def refuses(self, min_racks: int) -> tuple[ReportedPartition, ...]:
+    def rejects(self, min_racks: int) -> tuple[ReportedPartition, ...]:
         """Return the partitions that have a leader and would reject acks=all with this R, by R or M."""
         return tuple(
             partition

@@ -242,7 +242,7 @@ class _Pipe:
         while (response := self._next(until_s, method)).get("id") != self._number:
             pass
         if "error" in response:
-            raise RackgateError(f"{method}: refused by the browser: {response['error'].get('message')}")
+            raise RackgateError(f"{method}: rejected by the browser: {response['error'].get('message')}")
         return dict(response["result"])
 
     def wait_event(self, method: str, tab: str, what: str) -> None:

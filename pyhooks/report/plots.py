@@ -88,7 +88,7 @@ class Palette:
         grid: lines behind the data.
         fault: shading of the outage.
         band: shading of the equivalence band.
-        refusal: marks of rejected writes.
+        rejection: marks of rejected writes.
         series: one colour per arm except the control, in order; safe for colour-blind readers.
     """
 
@@ -97,12 +97,12 @@ class Palette:
     grid: str
     fault: str
     band: str
-    refusal: str
+    rejection: str
     series: tuple[str, ...]
 
     def names(self) -> dict[str, str]:
         """Return the colours by CSS variable name."""
-        flat = {key: getattr(self, key) for key in ("ink", "muted", "grid", "fault", "band", "refusal")}
+        flat = {key: getattr(self, key) for key in ("ink", "muted", "grid", "fault", "band", "rejection")}
         return flat | {f"series-{number}": colour for number, colour in enumerate(self.series)}
 
 
@@ -112,7 +112,7 @@ LIGHT = Palette(
     grid="#e3e6ea",
     fault="#b9c0c8",
     band="#cfe3d4",
-    refusal="#b3261e",
+    rejection="#b3261e",
     series=("#0068a8", "#c85200", "#8a4fa3", "#00805c", "#8a6d00", "#c2397b", "#7a4a2b"),
 )
 DARK = Palette(
@@ -121,7 +121,7 @@ DARK = Palette(
     grid="#30363d",
     fault="#59626c",
     band="#28503a",
-    refusal="#ff8a80",
+    rejection="#ff8a80",
     series=("#5bb3f0", "#ff9d52", "#c99be0", "#4fd0a5", "#e0c64d", "#ff8fbf", "#d2a679"),
 )
 

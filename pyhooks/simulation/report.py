@@ -5,8 +5,8 @@ The JSON is one object. Keys are stable: later versions may add some.
 - ``plan``: ``{racks, rf, partitions, topics, placements, years, replications, seed}``; ``placements`` maps racks of
   replicas, the leader's first, to the number of partitions.
 - ``faults``: values of the options, with their defaults and the sources of these.
-- ``settings``: a list of ``{min_replicas, min_racks, elr, lower_s, refused, by_status, alone, lowered, lost, by_cause,
-  events, tail_s, refused_less, lost_less}``, see ``pyhooks.simulation.summary``; each figure is ``{value, low, high,
+- ``settings``: a list of ``{min_replicas, min_racks, elr, lower_s, rejected, by_status, alone, lowered, lost, by_cause,
+  events, tail_s, rejected_less, lost_less}``, see ``pyhooks.simulation.summary``; each figure is ``{value, low, high,
   number}``, where ``low`` and ``high`` are null without an interval, and ``number`` without events.
 - ``duration_s``: wall time, and ``cpu_s``: CPU time of the simulation without Spark's own.
 """
@@ -32,7 +32,7 @@ from pyhooks.placement.model_report import format_probability, format_year_share
 from pyhooks.simulation.failures import DEFAULTS
 from pyhooks.simulation.partition_machine import Cause, GateSetting, Status
 from pyhooks.simulation.replication import SimulationPlan, replica_layout
-from pyhooks.simulation.summary import REFUSED, Figure, SettingSummary
+from pyhooks.simulation.summary import REJECTED, Figure, SettingSummary
 
 CAUSES = {
     Cause.BROKERS: "individual disks destroyed",
@@ -155,14 +155,14 @@ def print_simulation(
     def row(title: str, figures: list[Figure], text: Callable[[float], str]) -> None:
         table.add_row(title, *(_cell(figure, text) for figure in figures))
 
-    row("acks=all is refused or waits", [summary.refused for summary in summaries], format_year_share)
-    for status in REFUSED:
+    row("acks=all is rejected or waits", [summary.rejected for summary in summaries], format_year_share)
+    for status in REJECTED:
         row(f"  {STATUSES[status]}", [summary.by_status[status] for summary in summaries], format_year_share)
     row("one rack acknowledges alone", [summary.alone for summary in summaries], format_year_share)
     if any(not math.isinf(summary.setting.lower_s) for summary in summaries):
         row("R is lowered", [summary.lowered for summary in summaries], format_year_share)
     if len(summaries) > 1:
-        row("refused less than with the first setting", [summary.refused_less for summary in summaries], _signed_time)
+        row("rejected less than with the first setting", [summary.rejected_less for summary in summaries], _signed_time)
     row("partitions that lose records, in a year", [summary.lost for summary in summaries], _count)
     for cause, text in CAUSES.items():
         if any(summary.by_cause[cause].value for summary in summaries):

@@ -21,7 +21,7 @@ from pyhooks.simulation.replication import ReplicationResult, SimulationPlan
 
 CONFIDENCE = 0.95
 MIN_EVENTS, MIN_REPLICATIONS = 20, 5
-REFUSED = tuple(status for status in Status if status is not Status.ACCEPTED)
+REJECTED = tuple(status for status in Status if status is not Status.ACCEPTED)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class SettingSummary:
     """Figures of a setting."""
 
     setting: GateSetting
-    refused: Figure  # fraction of partition-time in which acks=all is rejected or waits
+    rejected: Figure  # fraction of partition-time in which acks=all is rejected or waits
     by_status: dict[Status, Figure]
     alone: Figure  # fraction in which one rack acknowledges alone
     lowered: Figure  # fraction in which the operator has lowered R
@@ -55,7 +55,7 @@ class SettingSummary:
     by_cause: dict[Cause, Figure]
     events: Figure  # losses of any number of partitions in a year of the cluster
     tail_s: float | None  # mean seconds of acknowledged writes lost by partitions that do not lose all; None if none
-    refused_less: Figure  # how much less is rejected than with the first setting
+    rejected_less: Figure  # how much less is rejected than with the first setting
     lost_less: Figure  # how many partitions fewer lose records in a year
 
 
@@ -69,8 +69,8 @@ def summarize(results: Sequence[ReplicationResult], plan: SimulationPlan) -> lis
         setting_results = [result for result in ordered if result.setting == index]
         shares = np.array([result.shares for result in setting_results])
         lost = np.array([result.lost for result in setting_results]) / years
-        refused, total_lost = shares[:, list(REFUSED)].sum(axis=1), lost.sum(axis=1)
-        first = first or (refused, total_lost)
+        rejected, total_lost = shares[:, list(REJECTED)].sum(axis=1), lost.sum(axis=1)
+        first = first or (rejected, total_lost)
         fewer_lost = first[1] - total_lost
         events = sum(result.events for result in setting_results)
         by_cause = np.sum([result.by_cause for result in setting_results], axis=0)
@@ -80,15 +80,15 @@ def summarize(results: Sequence[ReplicationResult], plan: SimulationPlan) -> lis
         summaries.append(
             SettingSummary(
                 setting=setting,
-                refused=figure(refused),
-                by_status={status: figure(shares[:, status]) for status in REFUSED},
+                rejected=figure(rejected),
+                by_status={status: figure(shares[:, status]) for status in REJECTED},
                 alone=figure(shares[:, ALONE]),
                 lowered=figure(shares[:, LOWERED]),
                 lost=figure(total_lost, events),
                 by_cause={cause: figure(lost[:, cause], int(by_cause[cause])) for cause in Cause},
                 events=Figure(rate, Interval(low, rate, high)),
                 tail_s=sum(result.tail_s for result in setting_results) / with_tail if with_tail else None,
-                refused_less=figure(first[0] - refused),
+                rejected_less=figure(first[0] - rejected),
                 lost_less=figure(fewer_lost, int(np.count_nonzero(fewer_lost))),
             )
         )

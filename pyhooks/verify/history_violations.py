@@ -60,7 +60,7 @@ VIOLATIONS: tuple[Violation, ...] = tuple(
         (records.reject_acknowledged, "delivery progress",
          "an acknowledgement becomes a rejection, with a sufficient ISR", "G1a"),
         (records.reject_in_phase, "delivery phases", "an attempt of a phase of acknowledgements is rejected", "G1a"),
-        (records.misname_cause, "refusals", "a rejection for racks is reported as one for replicas", ""),
+        (records.misname_cause, "rejections", "a rejection for racks is reported as one for replicas", ""),
         (records.read_aborted, "transactions", "a committed read has a record of an aborted transaction", "G1a"),
         (records.read_in_part, "transactions",
          "a committed read lacks a record of a committed transaction", "lost-write"),

@@ -53,11 +53,11 @@ class ProduceCounts:
     """Produce attempts by outcome, since the start of the history."""
 
     ok: int = 0  # acknowledged
-    refused: int = 0  # rejected for certain
+    rejected: int = 0  # rejected for certain
     unknown: int = 0  # neither
 
     def __add__(self, other: ProduceCounts) -> ProduceCounts:
-        return ProduceCounts(self.ok + other.ok, self.refused + other.refused, self.unknown + other.unknown)
+        return ProduceCounts(self.ok + other.ok, self.rejected + other.rejected, self.unknown + other.unknown)
 
 
 @dataclass(frozen=True)

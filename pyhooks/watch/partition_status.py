@@ -51,8 +51,8 @@ def _judge(state: VerdictInput) -> tuple[Level, str]:
         return "unknown", f"leader {observed.leader} does not respond"
     if state.isr_decision is None:
         return "unknown", "its min.insync settings are not known"
-    if refusal := _refusal(state, state.isr_decision):
-        return refusal
+    if rejection := _rejection(state, state.isr_decision):
+        return rejection
     if watermark.motion == "back":
         return "risk", "high watermark went back"
     if watermark.motion == "frozen" and (watermark.still_s or 0) >= STALLED_S:
@@ -62,7 +62,7 @@ def _judge(state: VerdictInput) -> tuple[Level, str]:
     return _redundancy(state, state.isr_decision)
 
 
-def _refusal(state: VerdictInput, decision: GateDecision) -> tuple[Level, str] | None:
+def _rejection(state: VerdictInput, decision: GateDecision) -> tuple[Level, str] | None:
     """Return the verdict on an ISR that is too small; None if it is large enough."""
     if decision.need_racks > 1 and state.partition.isr_racks is None:
         return "unknown", "the rack of a replica is not known"
@@ -76,7 +76,7 @@ def _refusal(state: VerdictInput, decision: GateDecision) -> tuple[Level, str] |
             missing.append(racks_missing)
             if state.replicas_decision is not None and not state.replicas_decision.enough_racks:
                 placed_racks = len(state.replicas_decision.racks)
-                return "down", f"refusing: placed in {placed_racks} of {decision.need_racks} racks"
+                return "down", f"rejects: placed in {placed_racks} of {decision.need_racks} racks"
     if not decision.enough_replicas:
         missing.append(f"{decision.replicas} of {decision.need_replicas} replicas")
     if not missing:
@@ -84,7 +84,7 @@ def _refusal(state: VerdictInput, decision: GateDecision) -> tuple[Level, str] |
     if state.acked_while_short:
         # the gate has a bug, or the metadata is far behind
         return "risk", f"ACKED with {', '.join(missing)}"
-    return "down", f"refusing: {', '.join(missing)}"
+    return "down", f"rejects: {', '.join(missing)}"
 
 
 def _redundancy(state: VerdictInput, decision: GateDecision) -> tuple[Level, str]:

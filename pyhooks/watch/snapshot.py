@@ -245,7 +245,7 @@ def _outcomes(
     counts_before = earlier.produced.get(observed.key, none) + shared_before
     return OutcomeRates(
         ok_per_s=_rate(counts.ok, counts_before.ok, seconds) or 0.0,
-        refused_per_s=_rate(counts.refused, counts_before.refused, seconds) or 0.0,
+        rejected_per_s=_rate(counts.rejected, counts_before.rejected, seconds) or 0.0,
         unknown_per_s=_rate(counts.unknown, counts_before.unknown, seconds) or 0.0,
         whole_topic=not single and shared != shared_before,
     )

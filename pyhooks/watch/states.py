@@ -46,7 +46,7 @@ class OutcomeRates:
     """Produce attempts per second as seen by clients."""
 
     ok_per_s: float  # acknowledged
-    refused_per_s: float  # rejected for certain
+    rejected_per_s: float  # rejected for certain
     unknown_per_s: float  # neither
     # whether attempts of unknown partition are included, which count for the whole topic: clients do not know the
     # partition of a rejected record

@@ -132,7 +132,7 @@ def _outcomes(partition: PartitionSummary) -> Text:
     produce = partition.produce
     if produce is None:
         return Text("?", style="magenta")
-    rates = (produce.ok_per_s, produce.refused_per_s, produce.unknown_per_s)
+    rates = (produce.ok_per_s, produce.rejected_per_s, produce.unknown_per_s)
     if not any(rates):
         return Text("-", style="dim")
     styles = ("green", "bold red", "bold yellow")
@@ -329,7 +329,7 @@ class _Frame:
                 if wide
                 else (("R", 3), ("M", 3), ("high wm", 11))
             ),
-            *([("ok/refused/? per s", 18) if wide else ("ok/no/?", 7)] if has_history else []),
+            *([("ok/rejected/? per s", 19) if wide else ("ok/no/?", 7)] if has_history else []),
             *([("failed/s", 8) if wide else ("fail/s", 6)] if wide or not has_history else []),
         ]
         table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", width=self.width)

@@ -40,7 +40,7 @@ COMMIT_S = 1.0
 # pause after a failed poll
 PAUSE_S = 0.5
 # Errors for a member that the group does not have, or not in this generation: nothing was committed.
-REFUSED = REBALANCING | {f"{ERRORS}.FencedInstanceIdException", f"{ERRORS}.FencedMemberEpochException"}
+REJECTED = REBALANCING | {f"{ERRORS}.FencedInstanceIdException", f"{ERRORS}.FencedMemberEpochException"}
 
 
 @dataclass(frozen=True)
@@ -187,8 +187,8 @@ class MemberRun:
             message=error.text if error else None,
             retriable=error.retriable if error else None,
         )
-        refused = error is not None and error.java_class in REFUSED
-        self._history.add(details, "ok" if error is None else "fail" if refused else "unknown")
+        rejected = error is not None and error.java_class in REJECTED
+        self._history.add(details, "ok" if error is None else "fail" if rejected else "unknown")
 
 
 def _name(partition: TopicPartition) -> str:

@@ -57,7 +57,7 @@ class OpenRecord:
     def event(self, plan: ProducerPlan, run: str, report: SendResult) -> Event:
         """Return the ``produce`` event for its result."""
         answer: Answer = report.answer
-        acked, refused = (answer, None) if isinstance(answer, Acked) else (None, answer)
+        acked, rejected = (answer, None) if isinstance(answer, Acked) else (None, answer)
         details = ProduceDetails(
             run=run,
             topic=self.topic,
@@ -69,9 +69,9 @@ class OpenRecord:
             latency_ms=round((report.done_ns - report.sent_ns) / 1e6, 3),
             mode=plan.mode,
             offset=acked.offset if acked else None,
-            exception=refused.error if refused else None,
-            message=refused.message if refused else None,
-            retriable=refused.retriable if refused else None,
+            exception=rejected.error if rejected else None,
+            message=rejected.message if rejected else None,
+            retriable=rejected.retriable if rejected else None,
             defaults=True if plan.defaults else None,
             delivery_timeout_ms=plan.timeout_ms if plan.defaults else None,
             txn=self.txn,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.events import CONFLUENT, PATCHED
-from pyhooks.history.outcomes import Acked, Answer, Refused
+from pyhooks.history.outcomes import Acked, Answer, Rejected
 
 if TYPE_CHECKING:
     from pyhooks.jvm.gateway import Gateway
@@ -233,7 +233,7 @@ class JavaProducer:
         if future.exception() is not None:
             return
         sent = future.result()
-        refused = [Refused(error.java_class, error.text, error.retriable) for error in sent.errors]
+        rejected = [Rejected(error.java_class, error.text, error.retriable) for error in sent.errors]
         columns = zip(
             tokens,
             sent.sent_ns.tolist(),
@@ -245,7 +245,7 @@ class JavaProducer:
         )
         self._reports.put(
             [
-                SendResult(token, sent_ns, done_ns, Acked(partition, offset) if error < 0 else refused[error])
+                SendResult(token, sent_ns, done_ns, Acked(partition, offset) if error < 0 else rejected[error])
                 for token, sent_ns, done_ns, partition, offset, error in columns
             ]
         )
@@ -314,7 +314,7 @@ class ConfluentProducer:
         try:
             self._producer = confluent_kafka.Producer(dict(settings.librdkafka()))
         except confluent_kafka.KafkaException as error:
-            raise RackgateError(f"librdkafka refuses its configuration: {error.args[0].str()}") from error
+            raise RackgateError(f"librdkafka rejects its configuration: {error.args[0].str()}") from error
         self._reports: deque[SendResult] = deque()
         self._broken = threading.Event()
         self._timeout_s = settings.timeout_ms / 1000
@@ -343,19 +343,19 @@ class ConfluentProducer:
                     **place,
                 )
             except BufferError:
-                self._refused(record.token, sent_ns, Refused("_QUEUE_FULL", "the client's queue is full", True, True))
+                self._rejected(record.token, sent_ns, Rejected("_QUEUE_FULL", "the client's queue is full", True, True))
             except self._kafka.KafkaException as error:
-                self._refused(record.token, sent_ns, replace(self._refusal(error.args[0]), local=True))
+                self._rejected(record.token, sent_ns, replace(self._rejection(error.args[0]), local=True))
 
-    def _refusal(self, error: Any) -> Refused:
-        return Refused(str(error.name()), str(error.str()), bool(error.retriable()))
+    def _rejection(self, error: Any) -> Rejected:
+        return Rejected(str(error.name()), str(error.str()), bool(error.retriable()))
 
-    def _refused(self, token: int, sent_ns: int, answer: Refused) -> None:
+    def _rejected(self, token: int, sent_ns: int, answer: Rejected) -> None:
         self._reports.append(SendResult(token, sent_ns, time.monotonic_ns(), answer))
 
     def _report(self, token: int, sent_ns: int, error: Any, message: Any) -> None:
         if error is not None:
-            self._refused(token, sent_ns, self._refusal(error))
+            self._rejected(token, sent_ns, self._rejection(error))
             return
         acked = Acked(message.partition(), message.offset())
         self._reports.append(SendResult(token, sent_ns, time.monotonic_ns(), acked))

@@ -2,7 +2,7 @@
 
 Events of op ``settings`` (see ``pyhooks.checkers.cluster_view``): the values that a topic was ``made``
 with, those ``seen`` before a change, ``begin`` just before the request, and ``settled`` once every broker
-that leads or replicates the topic reports the new values, or ``refused``.
+that leads or replicates the topic reports the new values, or ``rejected``.
 
 Fenced brokers are not awaited: before such a broker leads again it has applied the change, which precedes
 its election in the metadata log. Brokers are queried by id, because an Admin client otherwise queries the
@@ -151,7 +151,7 @@ def change_topic(
 ) -> SettledChange:
     """Change a topic's settings and wait until all brokers concerned report the new values.
 
-    If the cluster rejects the change, the history gets a ``refused`` event. After any other failure from the
+    If the cluster rejects the change, the history gets a ``rejected`` event. After any other failure from the
     request on, it gets a ``settled`` event of outcome ``unknown``: any broker may or may not apply the change.
 
     Args:
@@ -190,8 +190,8 @@ def change_topic(
 
         goal = f"every broker of topic {topic} to report {requirement_text(value)}"
         wait_for(settled, goal=goal, timeout_s=timeout_s, interval_s=POLL_S)
-    except topics.RefusedError as error:
-        _note(history, topic, "refused", value, error=str(error))
+    except topics.RejectedError as error:
+        _note(history, topic, "rejected", value, error=str(error))
         raise
     except BaseException as error:
         _note(history, topic, "settled", value, "unknown", error=f"{type(error).__name__}: {error}")

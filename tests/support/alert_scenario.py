@@ -108,7 +108,7 @@ class Scenario:
 
 @contextmanager
 def producing(bootstrap: str) -> Iterator[None]:
-    """Produce to all topics with acks=all during the block; refused records are retried for a short time."""
+    """Produce to all topics with acks=all during the block; rejected records are retried for a short time."""
     ended = threading.Event()
 
     def produce() -> None:

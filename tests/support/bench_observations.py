@@ -104,14 +104,14 @@ def outage_history() -> list[Event]:
         for arm in SCENARIO.outage_arms:
             isr = [broker for broker in sorted(arm.replicas) if not (away and broker in (3, 4))]
             states[f"{arm.topic}-0"] = {"leader": 1, "isr": isr, "replicas": list(arm.replicas)}
-            refused = arm.id == "D" and away
+            rejected = arm.id == "D" and away
             waited = 15 <= at_s < 24.5
             events.append(
                 event(
-                    at_s + 0.1, "probe", "produce", "fail" if refused else "unknown" if waited else "ok",
+                    at_s + 0.1, "probe", "produce", "fail" if rejected else "unknown" if waited else "ok",
                     topic=arm.topic, key=f"p/{arm.topic}/0/{half}", seq=half, sent_ns=START_NS + round(at_s * NS),
-                    exception=gate if refused else f"{errors}.TimeoutException" if waited else None,
-                    message="racks {a} of 2" if refused else None,
+                    exception=gate if rejected else f"{errors}.TimeoutException" if waited else None,
+                    message="racks {a} of 2" if rejected else None,
                 )
             )  # fmt: skip
         racks = {"1": "a", "2": "a", "3": "b", "4": "b", "5": "c"}

@@ -36,12 +36,12 @@ def bin_counts(latency_ms: npt.NDArray[np.float64]) -> BinCounts:
 def _cell(name: str, random: np.random.Generator) -> tuple[BenchCell, CellMeasurements]:
     cell = dataclasses.replace(next(one for one in FULL.cells if one.id in (name, f"{name}-20")), id=name)
     cell = dataclasses.replace(cell, scenario=dataclasses.replace(FULL, latency=FULL.latency))
-    refusing, plan = cell.refusing, FULL.latency
+    rejecting, plan = cell.rejecting, FULL.latency
     rounds: list[dict[str, Any]] = []
     summary: dict[str, dict[str, Any]] = {}
     counts: dict[str, dict[int, BinCounts]] = {}
     for arm in FULL.latency_arms:
-        if arm.id in refusing:
+        if arm.id in rejecting:
             no_load: dict[str, Any] = {"latency": {}, "client": {}, "late": {}}
             entry = latency_analysis._arm(cell, arm, None, no_load, "NotEnoughReplicasException")
             summary[arm.id] = entry | {"curve": None, "late_share": None}
@@ -83,37 +83,37 @@ def _outage() -> dict[str, Any]:
     assert plan is not None
     topics = []
     for arm in QUESTION.outage_arms:
-        refuses = arm.id == "D"
+        rejects = arm.id == "D"
         series = []
         for second in range(round(plan.total_s)):
-            away = 20 <= second < 41 if refuses else 11 <= second < 20
-            burst = {41: 21, 20: 9}.get(second, 1) if refuses or second == 20 else 1
+            away = 20 <= second < 41 if rejects else 11 <= second < 20
+            burst = {41: 21, 20: 9}.get(second, 1) if rejects or second == 20 else 1
             acked = 0 if away or 11 <= second < 20 else round(plan.rate_per_s * burst)
             series.append({"s": second, "intended": plan.rate_per_s, "acked": acked})
         racks = [{"at_s": 0.0, "leader": 1, "isr": list(arm.replicas), "racks": ["a", "b", "c"]}]
         left = {"isr": [1, 2], "racks": ["a"]} if arm.id in "DE" else {"isr": [1, 5, 2], "racks": ["a", "c"]}
         racks.append({"at_s": 19.5, "leader": 1, **left})
         racks.append({"at_s": 42.0, "leader": 1, "isr": list(arm.replicas), "racks": ["a", "b", "c"]})
-        refused_at = [20 + 0.5 * n for n in range(42)] if refuses else []
+        rejected_at = [20 + 0.5 * n for n in range(42)] if rejects else []
         topics.append(
             {
                 "arm": arm.id, "label": arm.label, "topic": arm.topic, "replicas": list(arm.replicas),
                 "window_s": [21.5, 40.0], "left_after_s": 9.5, "back_after_s": 2.0,
                 "fewest_racks": 1 if arm.id in "DE" else 2, "isr": racks, "looked_until_s": 63.0,
                 "intended": 2440, "acked": 2440, "failed": 0, "unknown": 0, "settled_intended": 740,
-                "settled_acked": 0 if refuses else 740, "settled_done": 0 if refuses else 740,
-                "acked_only_after_heal": 840 if refuses else 0,
-                "acked_while_unavailable": 0 if refuses else 840, "acked_without_rack": 0 if refuses else 840,
-                "acked_share": 1.0, "settled_share": 0.0 if refuses else 1.0,
-                "first_ack_after_heal_s": 1.6 if refuses else 0.02,
-                "sent_under_fault_ms": {"p50": 9000.0 if refuses else 4.0, "p99": 30_000.0, "max": 31_000.0},
+                "settled_acked": 0 if rejects else 740, "settled_done": 0 if rejects else 740,
+                "acked_only_after_heal": 840 if rejects else 0,
+                "acked_while_unavailable": 0 if rejects else 840, "acked_without_rack": 0 if rejects else 840,
+                "acked_share": 1.0, "settled_share": 0.0 if rejects else 1.0,
+                "first_ack_after_heal_s": 1.6 if rejects else 0.02,
+                "sent_under_fault_ms": {"p50": 9000.0 if rejects else 4.0, "p99": 30_000.0, "max": 31_000.0},
                 "probe": {
-                    "attempts": 128, "acked": 86 if refuses else 128, "refused": len(refused_at), "other": 0,
-                    "exceptions": {GATE: len(refused_at)} if refuses else {}, "settled_attempts": 37,
-                    "settled_acked": 0 if refuses else 37, "settled_refused": 37 if refuses else 0,
-                    "acked_after_heal": 0 if refuses else 44, "acked_without_rack": 0 if refuses else 37,
-                    "refused_at_s": refused_at, "first_refusal_after_s": 9.9 if refuses else None,
-                    "message": "the ISR is in racks {a}, 1 of 2" if refuses else None,
+                    "attempts": 128, "acked": 86 if rejects else 128, "rejected": len(rejected_at), "other": 0,
+                    "exceptions": {GATE: len(rejected_at)} if rejects else {}, "settled_attempts": 37,
+                    "settled_acked": 0 if rejects else 37, "settled_rejected": 37 if rejects else 0,
+                    "acked_after_heal": 0 if rejects else 44, "acked_without_rack": 0 if rejects else 37,
+                    "rejected_at_s": rejected_at, "first_rejection_after_s": 9.9 if rejects else None,
+                    "message": "the ISR is in racks {a}, 1 of 2" if rejects else None,
                 },
                 "series": series,
             }
@@ -142,18 +142,20 @@ def _made_up_text() -> str:
         for (_, one), rows in zip(run, compare([one for _, one in run]), strict=True)
     ]
     findings = {"rate_per_s": 500.0, "isr": [1, 3], "isr_racks": ["a", "b"], "slow": []}
-    refusals = {}
+    rejections = {}
     for cell, _ in run:
-        refused = dict.fromkeys(sorted(cell.refusing), "NotEnoughReplicasException")
-        did = {"refused": refused, "refused_after": refused, "expected_to_refuse": sorted(refused)}
-        refusals[cell.id] = [{"session": session, **did} for session in (1, 2)]
+        rejected = dict.fromkeys(sorted(cell.rejecting), "NotEnoughReplicasException")
+        did = {"rejected": rejected, "rejected_after": rejected, "expected_to_reject": sorted(rejected)}
+        rejections[cell.id] = [{"session": session, **did} for session in (1, 2)]
     arms = tuple({arm.id: arm for arm in (*FULL.arms, *QUESTION.outage_arms)}.values())
     scenario = dataclasses.replace(FULL, arms=arms, cells=tuple(cell for cell, _ in run))
     usage = [{"kind": "brokers", "processes": 5, "cpus": 0.5, "rss_mb_max": 1500.0}]
     topic = {"topic": "t", "acked": 9000, "read": 9000, "not_acked_but_there": 3, "of_others": 7}
     whole: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
-        "cells": [one | {"findings": findings, "refusals": refusals[one["cell"]], "discarded": []} for one in numbers],
+        "cells": [
+            cell | {"findings": findings, "rejections": rejections[cell["cell"]], "discarded": []} for cell in numbers
+        ],
         "outage": _outage(),
         "end_to_end": {
             "run_id": "made-up", "kinds": {kind: {"count": 0, "examples": []} for kind in KINDS}, "topics": [topic],

@@ -49,14 +49,14 @@ class ScriptEvent:
     """An event and its result.
 
     Attributes:
-        refused: the exception's class if the controller rejected the event, otherwise empty.
+        rejected: the exception's class if the controller rejected the event, otherwise empty.
     """
 
     seed: int
     number: int
     name: str
     records: tuple[ControllerRecord, ...]
-    refused: str
+    rejected: str
 
 
 @dataclass(frozen=True)
@@ -142,19 +142,19 @@ def parse(text: str) -> tuple[ScriptEvent, ...]:
     lines = text.splitlines()
     if not lines or lines[-1] != "end":
         raise RackgateError("the controller's script did not complete")
-    seed, number, name, refused = 0, -1, "", ""
+    seed, number, name, rejected = 0, -1, "", ""
     records: list[ControllerRecord] = []
     for line in lines:
         kind, *command = line.split("\t")
         if kind == "record":
             records.append(ControllerRecord(command[0], command[1]))
-        elif kind == "refused":
-            refused = command[0]
+        elif kind == "rejected":
+            rejected = command[0]
         else:
             if number >= 0:
-                steps.append(ScriptEvent(seed, number, name, tuple(records), refused))
+                steps.append(ScriptEvent(seed, number, name, tuple(records), rejected))
             if kind == "event":
-                seed, number, name, refused, records = int(command[0]), int(command[1]), command[2], "", []
+                seed, number, name, rejected, records = int(command[0]), int(command[1]), command[2], "", []
     return tuple(steps)
 
 
@@ -165,6 +165,6 @@ def first_difference(one: Sequence[ScriptEvent], other: Sequence[ScriptEvent]) -
             where = f"seed {left.seed}, event {left.number}, {left.name!r}"
             if (left.seed, left.number, left.name) != (right.seed, right.number, right.name):
                 return f"{where}: the other has seed {right.seed}, event {right.number}, {right.name!r}"
-            results = [[record.text for record in step.records] + [step.refused] for step in (left, right)]
+            results = [[record.text for record in step.records] + [step.rejected] for step in (left, right)]
             return f"{where}: {results[0]} against {results[1]}"
     return "" if len(one) == len(other) else f"{len(one)} events against {len(other)}"

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pyhooks.audit.audit_record import AuditRecord, Terms
 from pyhooks.audit.journal import AuditContents, AuditJournal, ReadRecords
 from pyhooks.core.errors import RackgateError
-from pyhooks.kafka.topics import RefusedError
+from pyhooks.kafka.topics import RejectedError
 from pyhooks.outage.steps import Operator, Patience
 from pyhooks.placement.gate_forecast import ReportedPartition
 from pyhooks.placement.topic_observation import ObservedTopic
@@ -40,7 +40,7 @@ class FakeCluster:
         own: R on the topic, or None.
         inherited: R of topics without a value.
         isr: in-sync replicas.
-        results: results of the next changes: ``done``, ``refused``, ``lost`` (a timeout, not applied) or ``late`` (a
+        results: results of the next changes: ``done``, ``rejected``, ``lost`` (a timeout, not applied) or ``late`` (a
             timeout, applied); when there are none left, changes are done.
         reachable: whether queries succeed.
         leader: broker that leads, or -1.
@@ -84,8 +84,8 @@ class ClusterView:
         assert topic == TOPIC
         self.turn("before set")
         result = self.cluster.results.pop(0) if self.cluster.results else "done"
-        if result == "refused":
-            raise RefusedError("refused", exit_status=1)
+        if result == "rejected":
+            raise RejectedError("rejected", exit_status=1)
         if result != "lost":
             self.cluster.own = value
         self.turn("after set")

@@ -24,7 +24,7 @@ RACKS_FEATURE = "min.insync.racks.version"
 ELR_FEATURE = "eligible.leader.replicas.version"
 RACKS = "min.insync.racks"
 TOPIC = "gated"
-RACKS_REFUSED = "org.apache.kafka.common.errors.NotEnoughRacksException"
+RACKS_REJECTED = "org.apache.kafka.common.errors.NotEnoughRacksException"
 TOOL_S = 60.0
 SETTLES_S = 90.0
 # errors of a leader whose log does not exist yet: brokers report an ISR before they apply it

@@ -111,7 +111,7 @@ def parse_address(text: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Addr
     return mapped or address, int(port, 16)
 
 
-def refusal(listener: Listener) -> str:
+def rejection(listener: Listener) -> str:
     """Connect to an idle server of Spark or PySpark without the secret.
 
     The kind of server is recognised by its response: Spark's RPC and block transfer, web UIs, py4j, the daemon of

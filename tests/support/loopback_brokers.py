@@ -326,7 +326,7 @@ class Pair(Brokers):
         super().__init__(folder, {1: "a", 2: "a"}, controller=1, advertised=advertised, extra=extra)
 
 
-def refused_attempt(gateway: Gateway, bootstrap: str, config: Mapping[str, str]) -> JavaError:
+def rejected_attempt(gateway: Gateway, bootstrap: str, config: Mapping[str, str]) -> JavaError:
     """Send a record to the topic ``gated`` with a Java producer, which must fail, and return its exception."""
     java = gateway.jvm
     properties = java.java.util.Properties()

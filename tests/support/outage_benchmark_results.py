@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from bench.analysis import exit_reasons
-from bench.analysis.availability import CONTINUED, REFUSED, UNKNOWN, UNPROTECTED
+from bench.analysis.availability import CONTINUED, REJECTED, UNKNOWN, UNPROTECTED
 from bench.outages import destruction, outage_results
 from bench.plan import outage_plan
 
@@ -15,18 +15,18 @@ PLAN = outage_plan.load("full")
 
 def topic(arm: str, replicas: tuple[int, ...], placement: str, behaviour: str, **more: Any) -> dict[str, Any]:
     own = next(one for one in PLAN.arms if one.id == arm).on(placement, replicas)
-    refused = behaviour == REFUSED
+    rejected = behaviour == REJECTED
     series = [
-        {"s": second, "intended": 20, "acked": 0 if refused and 13 <= second < 30 else 20} for second in range(36)
+        {"s": second, "intended": 20, "acked": 0 if rejected and 13 <= second < 30 else 20} for second in range(36)
     ]
     probe = {
-        "first_refusal_after_s": 9.5 if refused else None,
-        "exceptions": {"NotEnoughRacksException": 40} if refused else {},
-        "refused_at_s": [14.0, 15.0] if refused else [],
-        "settled_acked": 0 if refused else 40,
-        "settled_refused": 40 if refused else 0,
-        "acked_after_heal": 0 if refused else 12,
-        "acked_without_rack": 0 if refused else 60,
+        "first_rejection_after_s": 9.5 if rejected else None,
+        "exceptions": {"NotEnoughRacksException": 40} if rejected else {},
+        "rejected_at_s": [14.0, 15.0] if rejected else [],
+        "settled_acked": 0 if rejected else 40,
+        "settled_rejected": 40 if rejected else 0,
+        "acked_after_heal": 0 if rejected else 12,
+        "acked_without_rack": 0 if rejected else 60,
     }
     racks = {1: "a", 2: "a", 3: "b", 5: "c"}
     isr: list[dict[str, Any]] = [
@@ -35,24 +35,24 @@ def topic(arm: str, replicas: tuple[int, ...], placement: str, behaviour: str, *
     ]
     found = {
         "arm": arm, "label": own.label, "topic": own.topic, "replicas": list(replicas), "behaviour": behaviour,
-        "window_s": [15.0, 26.0], "acked": 720, "settled_intended": 220, "settled_acked": 0 if refused else 220,
-        "settled_done": 0 if refused else 220, "fewest_racks": 1, "acked_without_rack": 0 if refused else 340,
-        "fault_intended": 440, "fault_acked": 180 if refused else 440,
-        "fault_share": 0.41 if refused else 1.0, "settled_share": 0.0 if refused else 1.0, "acked_share": 1.0,
-        "left_after_s": 9.2, "longest_silence_s": 26.0 if refused else 9.2,
-        "first_ack_after_heal_s": 5.0 if refused else 0.01, "looked_until_s": 36.0, "isr": isr, "series": series,
+        "window_s": [15.0, 26.0], "acked": 720, "settled_intended": 220, "settled_acked": 0 if rejected else 220,
+        "settled_done": 0 if rejected else 220, "fewest_racks": 1, "acked_without_rack": 0 if rejected else 340,
+        "fault_intended": 440, "fault_acked": 180 if rejected else 440,
+        "fault_share": 0.41 if rejected else 1.0, "settled_share": 0.0 if rejected else 1.0, "acked_share": 1.0,
+        "left_after_s": 9.2, "longest_silence_s": 26.0 if rejected else 9.2,
+        "first_ack_after_heal_s": 5.0 if rejected else 0.01, "looked_until_s": 36.0, "isr": isr, "series": series,
         "probe": probe,
         "catch_up": {"before": {"attempts": 16, "p50_ms": 3.0, "max_ms": 9.0},
-                     "after": {"attempts": 20, "p50_ms": 4.0, "max_ms": 80.0 if refused else 12.0}},
-        "meter": {"after_s": 9.4 if refused else None, "at_most_early_s": 0.2, "counted": 300 if refused else 0,
+                     "after": {"attempts": 20, "p50_ms": 4.0, "max_ms": 80.0 if rejected else 12.0}},
+        "meter": {"after_s": 9.4 if rejected else None, "at_most_early_s": 0.2, "counted": 300 if rejected else 0,
                   "answers": 80},
     }  # fmt: skip
     return found | more
 
 
 def outage(fault: str, number: int, *, proved: bool = True) -> dict[str, Any]:
-    refused, unprotected, on = REFUSED, UNPROTECTED, CONTINUED
-    did = {"a,a,b": (refused, refused, unprotected), "a,b,c": (refused, on, on)}
+    rejected, unprotected, on = REJECTED, UNPROTECTED, CONTINUED
+    did = {"a,a,b": (rejected, rejected, unprotected), "a,b,c": (rejected, on, on)}
     topics = [
         topic(arm, PLAN.labs[0].placements[placement], placement, word if proved else UNKNOWN)
         for placement, words in did.items()

@@ -15,7 +15,7 @@ from pyhooks.history.event_log import Event, Outcome
 from pyhooks.history.record_format import key_of
 from pyhooks.kafka import gate
 from random_cluster_parts import STAGES, Outage, Part, Sent
-from written_histories import MS, REFUSED, TIMEOUT, TOO_FEW, S, chunks, event
+from written_histories import MS, REJECTED, TIMEOUT, TOO_FEW, S, chunks, event
 
 AFTER_APPEND = "org.apache.kafka.common.errors.NotEnoughReplicasAfterAppendException"
 BYTES = 40
@@ -357,7 +357,7 @@ class Cluster:
         answer = self.answer_of(part)
         if not answer.passes:
             sent.fate = "fail" if self.mode == "plain" else "unknown"
-            sent.exception = REFUSED if answer.enough_replicas else TOO_FEW
+            sent.exception = REJECTED if answer.enough_replicas else TOO_FEW
             return
         sent.offset = len(part.logs[part.leader])
         sent.racks = self.racks_needed(part)

@@ -36,8 +36,8 @@ def at(seconds: float, *, lost: bool = False, rates: float = 100.0) -> Observati
     partitions = []
     for topic, (replicas, racks, _) in TOPICS.items():
         isr = tuple(one for one in replicas if not (lost and RACKS[one] == "b"))
-        refused = len({RACKS[one] for one in isr}) < racks
-        offset = int((up_s if refused else seconds) * rates)
+        rejected = len({RACKS[one] for one in isr}) < racks
+        offset = int((up_s if rejected else seconds) * rates)
         partitions.append(PartitionObservation(topic, 0, replicas, isr[0], isr, offset, now_ns))
     ends = {seen.key: seen for seen in partitions}
     metrics = {}

@@ -14,7 +14,7 @@ from pyhooks.history.record_format import key_of
 
 MS = 1_000_000
 S = 1_000 * MS
-REFUSED = "org.apache.kafka.common.errors.NotEnoughRacksException"
+REJECTED = "org.apache.kafka.common.errors.NotEnoughRacksException"
 TOO_FEW = "org.apache.kafka.common.errors.NotEnoughReplicasException"
 TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
 RACKS = {1: "a", 2: "a", 3: "b"}
@@ -173,7 +173,7 @@ class Simulated:
         if not self.enough:
             sure: Outcome | None = "fail" if self.mode == "plain" else "unknown"
             # the broker checks the number of replicas first
-            why = TOO_FEW if len(self.isr) < min(self.need_replicas, len(self.racks)) else REFUSED
+            why = TOO_FEW if len(self.isr) < min(self.need_replicas, len(self.racks)) else REJECTED
             self.note("producer", "produce", sure, exception=why, retriable=True, **data)
         elif lost_answer:
             self.write(key)
@@ -292,13 +292,13 @@ def _some(made: Simulated, number: int = 5) -> None:
         made.look()
 
 
-def busy(made: Simulated, seconds: int, *, refused: bool = False) -> None:
-    """Produce and observe; if ``refused``, records are rejected although the observed ISR is complete."""
+def busy(made: Simulated, seconds: int, *, rejected: bool = False) -> None:
+    """Produce and observe; if ``rejected``, records are rejected although the observed ISR is complete."""
     until = made.now + seconds * S
     while made.now < until:
-        made.down |= {3} if refused else set()
+        made.down |= {3} if rejected else set()
         made.produce()
-        made.down -= {3} if refused else set()
+        made.down -= {3} if rejected else set()
         made.look()
         made.now += S // 2
 

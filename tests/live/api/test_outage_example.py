@@ -13,8 +13,8 @@ import pytest
 from pyhooks.core import paths
 
 EXAMPLES = paths.REPO / "pyhooks" / "examples"
-REFUSED = "fail, org.apache.kafka.common.errors.NotEnoughRacksException"
-CHECKED = ("faults", "delivery", "offsets", "refusals")
+REJECTED = "fail, org.apache.kafka.common.errors.NotEnoughRacksException"
+CHECKED = ("faults", "delivery", "offsets", "rejections")
 
 
 def run_example(name: str, *arguments: str, timeout_s: float = 350.0) -> str:
@@ -30,7 +30,7 @@ def test_writes_are_rejected_while_a_rack_is_lost(tmp_path: Path) -> None:
     output = run_example("outage.py", str(tmp_path / "run"))
     counts = {result: int(count) for count, result in re.findall(r"(\d+) records: (.*)", output)}
     # 5 s at 2 records a second, before, in and after the outage
-    assert counts == {"ok, acknowledged": 20, REFUSED: 10}
+    assert counts == {"ok, acknowledged": 20, REJECTED: 10}
     assert all(f"{checker}: true\n" in output for checker in CHECKED), output
     history = tmp_path / "run" / "history.jsonl"
     assert "faults: true" in run_example("judge_history.py", str(history), *CHECKED)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(420)
 RACKGATE = Path(sys.executable).with_name("rackgate")
 
 
-def refused(brokers: Brokers, out: Path) -> str:
+def rejected(brokers: Brokers, out: Path) -> str:
     """Run the benchmark, which must fail before any change, and return its error; the Spark master does not exist."""
     arguments = [
         str(RACKGATE), "bench", "--bootstrap", brokers.bootstrap, "--master", "spark://127.0.0.1:1", "--out", str(out),
@@ -36,7 +36,7 @@ def test_brokers_that_do_not_enforce_an_arm_s_settings_are_listed(tmp_path: Path
     brokers.format(stock)
     for classpath, words in ((stock, "no (no overlay)"), (overlay, "no (feature at level 0)")):
         with brokers.running(classpath, clean_end=True):
-            line = refused(brokers, tmp_path / "out")
+            line = rejected(brokers, tmp_path / "out")
         each = "; ".join(f"broker {broker}: {words}" for broker in (1, 2, 3))
         assert f"can't have arm B (min.insync.racks), because not all brokers enforce it ({each})" in line
         assert "see README.md, 'On your own Kafka'" in line

@@ -70,34 +70,34 @@ def test_quantiles_equal_those_of_sorted_observations(made: dict[str, Any]) -> N
             assert row["p99_ms"] == pytest.approx(np.quantile(took, 0.99), rel=1e-12)
 
 
-def test_a_refusing_arm_has_no_latency_and_undecided_comparisons(made: dict[str, Any]) -> None:
+def test_a_rejecting_arm_has_no_latency_and_undecided_comparisons(made: dict[str, Any]) -> None:
     numbers = made["numbers"]["cell-1"]
-    refusing = next(arm for arm in numbers["arms"] if arm["arm"] == "B")
-    assert refusing["refused"]
-    assert refusing["refused_with"] == "NOT_ENOUGH_REPLICAS"
-    assert set(refusing["percentiles_ms"].values()) == {None}
-    assert refusing["curve"] is None
+    rejecting = next(arm for arm in numbers["arms"] if arm["arm"] == "B")
+    assert rejecting["rejected"]
+    assert rejecting["rejected_with"] == "NOT_ENOUGH_REPLICAS"
+    assert set(rejecting["percentiles_ms"].values()) == {None}
+    assert rejecting["curve"] is None
     reasons = {row["arm"]: row["reason"] for row in numbers["comparisons"] if row["at"] == "p50"}
-    assert reasons["B"] == "refused"
-    assert reasons["C"] != "refused"
+    assert reasons["B"] == "rejected"
+    assert reasons["C"] != "rejected"
     verdict = next(one for one in verdicts.latency_verdicts(numbers) if one["subject"].startswith("M=2, R=2"))
     assert verdict["verdict"] == "undecided"
     assert verdict["text"].startswith("No latency to compare: records of M=2, R=2 (NOT_ENOUGH_REPLICAS) are rejected")
     # If the baseline rejects all records, no arm is compared, and neither is the control.
     without = made["numbers"]["cell-2"]["comparisons"]
-    assert {row["reason"] for row in without} == {"refused"}
+    assert {row["reason"] for row in without} == {"rejected"}
     assert {row["verdict"] for row in without} == {"undecided"}
 
 
-def test_an_arm_with_timeouts_only_was_not_refused(made: dict[str, Any]) -> None:
+def test_an_arm_with_timeouts_only_was_not_rejected(made: dict[str, Any]) -> None:
     numbers = made["numbers"]["cell-4"]
     silent = next(arm for arm in numbers["arms"] if arm["arm"] == "B")
-    assert (silent["acked"], silent["refused"], silent["refused_with"]) == (0, False, None)
+    assert (silent["acked"], silent["rejected"], silent["rejected_with"]) == (0, False, None)
     assert silent["error"] == "_MSG_TIMED_OUT"
     assert next(arm["error"] for arm in numbers["arms"] if arm["arm"] == "C") is None
     reasons = {row["arm"]: row["reason"] for row in numbers["comparisons"] if row["at"] == "p50"}
     assert reasons["B"] == "not acknowledged"
-    findings = {"isr": [1, 3, 5, 2, 4], "isr_racks": ["a", "b", "c"], "refused": {}, "expected_to_refuse": []}
+    findings = {"isr": [1, 3, 5, 2, 4], "isr_racks": ["a", "b", "c"], "rejected": {}, "expected_to_reject": []}
     (reason,) = exit_reasons._of_cell(numbers | {"findings": findings})
     assert (reason.verdict, reason.text) == ("unknown", "Nothing was acknowledged: _MSG_TIMED_OUT.")
     did = {one.arm: one.did for one in availability_table.arm_availabilities({"cells": [numbers], "outage": None})}

@@ -313,9 +313,9 @@ def test_an_impossible_run_is_a_one_line_error_before_any_change(place: Place) -
         (("--replicas", "1,2"), "2 brokers with a rack are too few for arm A, M=3, which needs 3; name more with"),
         (("--replicas", "1,2,7"), "--replicas 7: cluster .* has no such live broker with a rack"),
     ):
-        arguments = [*place.arguments(2), "--out", str(place.folder / "refused"), *more]
+        arguments = [*place.arguments(2), "--out", str(place.folder / "rejected"), *more]
         done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=120, env=env())
         assert done.returncode == 2, done.stdout
-        assert not (place.folder / "refused").exists()
+        assert not (place.folder / "rejected").exists()
         assert len(done.stderr.splitlines()) == 1
         assert re.search(line, done.stderr)

@@ -96,7 +96,7 @@ def result(outcome: dict[str, Any]) -> dict[str, Any]:
             outcome["latency"]
             | {"discarded": []}
             | {"findings": {"rate_per_s": 100.0, "isr": [1, 3], "isr_racks": ["a", "b"], "slow": []}}
-            | {"refusals": [{"session": 1, "refused": {}, "refused_after": {}, "expected_to_refuse": []}]}
+            | {"rejections": [{"session": 1, "rejected": {}, "rejected_after": {}, "expected_to_reject": []}]}
         ],
         "outage": outcome["outage"],
         "end_to_end": outcome["checked"]["whole"],
@@ -184,25 +184,25 @@ def test_the_outage_is_decided_topic_by_topic(outcome: dict[str, Any]) -> None:
     topics = {topic["arm"]: topic for topic in outcome["outage"]["topics"]}
     did = {arm: topic["behaviour"] for arm, topic in topics.items()}
     assert did == {"A": "continued", "B": "continued", "D": "was rejected", "E": "continued unprotected"}
-    refused = topics["D"]
-    assert refused["settled_acked"] == refused["acked_while_unavailable"] == 0
-    assert (refused["settled_done"], topics["A"]["settled_done"]) == (0, topics["A"]["settled_acked"])
+    rejected = topics["D"]
+    assert rejected["settled_acked"] == rejected["acked_while_unavailable"] == 0
+    assert (rejected["settled_done"], topics["A"]["settled_done"]) == (0, topics["A"]["settled_acked"])
     # including records sent before the settled part of the outage and acknowledged in it
     waited_s = topics["E"]["window_s"][0] - 15
     late = topics["E"]["settled_done"] - topics["E"]["settled_acked"]
     assert late == pytest.approx(OUTAGE.rate_per_s * waited_s, abs=2)
     assert topics["A"]["acked_while_unavailable"] == pytest.approx(OUTAGE.rate_per_s * (55.1 - 15), abs=2)
-    assert refused["probe"]["first_refusal_after_s"] == pytest.approx(9.6)
-    assert refused["first_ack_after_heal_s"] == pytest.approx(62 - 55.1 + 0.002, abs=0.03)
-    assert refused["sent_under_fault_ms"]["max"] == pytest.approx(47_000, rel=0.01)
-    assert refused["probe"]["exceptions"] == {"TimeoutException": 19, "NotEnoughRacksException": 75}
+    assert rejected["probe"]["first_rejection_after_s"] == pytest.approx(9.6)
+    assert rejected["first_ack_after_heal_s"] == pytest.approx(62 - 55.1 + 0.002, abs=0.03)
+    assert rejected["sent_under_fault_ms"]["max"] == pytest.approx(47_000, rel=0.01)
+    assert rejected["probe"]["exceptions"] == {"TimeoutException": 19, "NotEnoughRacksException": 75}
     # no record was in flight when the fault was verified: all of E's acks are without the rack
-    assert refused["acked_without_rack"] == refused["probe"]["acked_without_rack"] == 0
+    assert rejected["acked_without_rack"] == rejected["probe"]["acked_without_rack"] == 0
     assert topics["E"]["acked_without_rack"] == topics["E"]["acked_while_unavailable"]
     assert topics["E"]["probe"]["acked_without_rack"] == len(range(49, 110))
-    burst = max(point["acked"] for point in refused["series"])
+    burst = max(point["acked"] for point in rejected["series"])
     assert burst >= OUTAGE.rate_per_s * 40
-    assert sum(point["acked"] for point in refused["series"]) == OUTAGE.rate_per_s * OUTAGE.total_s
+    assert sum(point["acked"] for point in rejected["series"]) == OUTAGE.rate_per_s * OUTAGE.total_s
 
 
 def test_a_correct_log_is_complete_and_probe_records_are_distinguished(outcome: dict[str, Any]) -> None:
@@ -239,9 +239,9 @@ def test_the_verdict_names_the_defects_found(result: dict[str, Any]) -> None:
     assert result["exit_status"] == 0
     lines = verdicts.lines(result["verdicts"])
     assert len(lines) == 4 + 2 + 1
-    refused = next(line for line in lines if "WAS REJECTED" in line)
-    assert "rf3-m2r2" in refused
-    assert "NotEnoughRacksException" in refused
+    rejected = next(line for line in lines if "WAS REJECTED" in line)
+    assert "rf3-m2r2" in rejected
+    assert "NotEnoughRacksException" in rejected
     assert any("SLOWER" in line and "p50" in line for line in lines)
     assert lines[-1].endswith("None lost, duplicated, invented, out of order, at another offset than acknowledged.")
 
@@ -307,14 +307,14 @@ def several(result: dict[str, Any]) -> dict[str, Any]:
     whole: dict[str, Any] = json.loads(json.dumps(result))
     first = whole["cells"][0]
     second = json.loads(json.dumps(first)) | {"cell": "isr-2", "state": "isr-2-in-2-racks", "judged": ["p50"]}
-    nothing = {"refused": True, "refused_with": "NotEnoughReplicasException", "curve": None, "pacer_late_ms": None}
+    nothing = {"rejected": True, "rejected_with": "NotEnoughReplicasException", "curve": None, "pacer_late_ms": None}
     for arm in second["arms"]:
         if arm["role"] != "candidate":
             arm |= nothing | {"intended": 0, "acked": 0, "max_ms": None}
             arm["percentiles_ms"] = arm["client_percentiles_ms"] = dict.fromkeys(arm["percentiles_ms"])
     second["rounds"] = [row for row in second["rounds"] if row["arm"] == "B"]
     for row in second["comparisons"]:
-        row |= {"verdict": "undecided", "reason": "refused", "refused": ["A"], "ratio": None, "mean_ratio": None}
+        row |= {"verdict": "undecided", "reason": "rejected", "rejected": ["A"], "ratio": None, "mean_ratio": None}
         row |= dict.fromkeys(("detectable_ratio", "blocks_needed", "p_equivalent", "p_different"))
     whole["cells"].append(second)
     whole["outage"] = None

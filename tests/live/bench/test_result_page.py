@@ -130,8 +130,8 @@ def test_the_availability_of_each_arm_and_state_is_on_the_page_and_in_the_table(
     assert [word.strip() for word in head] == list(availability_table.HEAD)
     assert [[word.strip() for word in row] for row in rows] == [one.row for one in found]
     assert len(found) == 4 + 2 * 5
-    refused = next(one for one in found if one.arm == "D")
-    assert refused.row[2:] == [
+    rejected = next(one for one in found if one.arm == "D")
+    assert rejected.row[2:] == [
         "all of 2,440", "none of 740", "9.9 s", "1.6 s", "was rejected",
     ]  # fmt: skip
     assert next(one for one in found if one.arm == "A").row[4:6] == [

@@ -35,7 +35,7 @@ class Written:
     folder: Path
     reports: dict[str, dict[str, Any]]
 
-    def refusal(self, kind: str, case: str, reason: str) -> dict[str, Any]:
+    def rejection(self, kind: str, case: str, reason: str) -> dict[str, Any]:
         """Return the report of a write that exited with status 2 and one line with a file in its folder and reason."""
         report: dict[str, Any] = self.reports[kind][case]
         assert "failure" not in report, report["failure"]
@@ -78,7 +78,7 @@ def private() -> tuple[str, ...]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_full_disk_is_an_error_and_nothing_is_lost(written: Written, case: str) -> None:
-    report = written.refusal(FULL, case, "No space left on device")
+    report = written.rejection(FULL, case, "No space left on device")
     assert report["new"] == []
     # a history is appended to, not replaced
     assert report["changed"] == (["history.jsonl"] if case == "history" else [])
@@ -90,7 +90,7 @@ def test_a_full_disk_is_an_error_and_nothing_is_lost(written: Written, case: str
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_read_only_folder_is_an_error_and_unchanged(written: Written, case: str) -> None:
-    report = written.refusal(READ_ONLY, case, "Read-only file system")
+    report = written.rejection(READ_ONLY, case, "Read-only file system")
     assert (report["new"], report["changed"]) == ([], [])
 
 

@@ -95,10 +95,12 @@ def test_too_little_memory_is_stated_before_anything_is_started(
     assert not (machine / "state").exists() or not list((machine / "state").glob("*.json"))
 
 
-@pytest.mark.parametrize(("short_mb", "refused"), [(0, False), (1, True)])
-def test_a_lab_is_refused_where_the_machine_has_less_than_it_needs(machine: Path, short_mb: int, refused: bool) -> None:
+@pytest.mark.parametrize(("short_mb", "rejected"), [(0, False), (1, True)])
+def test_a_lab_is_rejected_where_the_machine_has_less_than_it_needs(
+    machine: Path, short_mb: int, rejected: bool
+) -> None:
     has(machine, NEEDED_MB - short_mb)
-    if refused:
+    if rejected:
         with pytest.raises(RackgateError, match=f"{NEEDED_MB} MiB.*{NEEDED_MB - 1} MiB"):
             memory.require_memory(memory.lab_memory_mb(AZ3), "a lab", "take a smaller one")
     else:
@@ -131,7 +133,7 @@ def test_control_groups_version_1_count_too(machine: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "MemAvailable: much\n", "MemTotal: 5 kB\n"])
-def test_unreported_limits_refuse_nothing(machine: Path, text: str) -> None:
+def test_unreported_limits_reject_nothing(machine: Path, text: str) -> None:
     (machine / "proc" / "meminfo").write_text(text, encoding="utf-8")
     memory.require_memory(10**9, "a lab", "take a smaller one")
 
@@ -151,7 +153,7 @@ def test_a_machine_without_namespaces_is_a_one_line_error(
     assert "namespaces are not available on this machine (unshare: unshare failed" in line
 
 
-def test_a_second_evidence_run_is_refused(
+def test_a_second_evidence_run_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(runs, "OUT", tmp_path)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import spark_cluster
-from listening_sockets import PROC, Listener, listening_sockets, parse_address, process_tree, refusal
+from listening_sockets import PROC, Listener, listening_sockets, parse_address, process_tree, rejection
 from loopback_brokers import free_ports
 from pyhooks.core import paths, spark
 from pyhooks.core.errors import RackgateError
@@ -106,9 +106,9 @@ def kinds(found: list[Listener]) -> Counter[str]:
     """Check that all sockets except ``OPEN`` reject clients without the secret; count the kinds of rejection."""
     check_addresses(found)
     assert [one.command[1] for one in found if one.command[1] in OPEN] == list(OPEN)
-    refusals = {one.text: refusal(one) for one in found if one.command[1] not in OPEN}
-    assert [text for text, how in refusals.items() if not how] == []
-    return Counter(refusals.values())
+    rejections = {one.text: rejection(one) for one in found if one.command[1] not in OPEN}
+    assert [text for text, how in rejections.items() if not how] == []
+    return Counter(rejections.values())
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.mark.timeout(400)
-def test_master_worker_executor_and_driver_refuse_clients_without_the_secret(cluster: Running) -> None:
+def test_master_worker_executor_and_driver_reject_clients_without_the_secret(cluster: Running) -> None:
     found = listening_sockets(process_tree(cluster.pid))
     assert kinds(found) == {
         # RPC of master, worker and driver; block transfer of driver and executor
@@ -165,7 +165,7 @@ def test_the_secret_is_in_a_private_file(cluster: Running) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_the_master_refuses_an_application_without_the_secret(cluster: Running, tmp_path: Path) -> None:
+def test_the_master_rejects_an_application_without_the_secret(cluster: Running, tmp_path: Path) -> None:
     log = cluster.conf / "master.log"
     registered = log.read_text(encoding="utf-8").count("Registered app")
     assert registered == 1
@@ -173,12 +173,12 @@ def test_the_master_refuses_an_application_without_the_secret(cluster: Running, 
     folder = tmp_path / "without-secret"
     with child(folder, cluster.master, **{spark.CONF_DIR: str(tmp_path / "conf")}) as process:
 
-        def refused() -> bool:
+        def rejected() -> bool:
             assert process.poll() is None, (folder / "err").read_text(encoding="utf-8")
             file = folder / "work" / "spark.log"
             return file.exists() and "Expected SaslMessage" in file.read_text(encoding="utf-8")
 
-        wait_for(refused, goal="the master's refusal", timeout_s=SOON_S)
+        wait_for(rejected, goal="the master's rejection", timeout_s=SOON_S)
         assert "Failed to connect to master" in (folder / "work" / "spark.log").read_text(encoding="utf-8")
         # it would retry for a minute
         process.kill()
@@ -187,7 +187,7 @@ def test_the_master_refuses_an_application_without_the_secret(cluster: Running, 
 
 
 @pytest.mark.timeout(300)
-def test_a_session_in_this_process_refuses_clients_without_its_secret(tmp_path: Path) -> None:
+def test_a_session_in_this_process_rejects_clients_without_its_secret(tmp_path: Path) -> None:
     folder = tmp_path / "local"
     with child(folder, "local[1]") as process:
         ready(folder, process)
@@ -274,7 +274,7 @@ def defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("separator", [" ", "=", "\t", " : "])
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o666])
-def test_a_secret_that_other_users_can_read_is_refused(defaults: Path, mode: int, separator: str) -> None:
+def test_a_secret_that_other_users_can_read_is_rejected(defaults: Path, mode: int, separator: str) -> None:
     defaults.write_text(f"spark.ui.enabled false\n  {spark.SECRET}{separator}abc-7\n", encoding="utf-8")
     defaults.chmod(0o600)
     spark.check_defaults_file()
@@ -293,7 +293,7 @@ def test_a_file_without_a_secret_may_be_public(defaults: Path) -> None:
     spark.check_defaults_file()
 
 
-def test_a_file_that_can_not_be_read_is_refused_before_spark_starts(defaults: Path, tmp_path: Path) -> None:
+def test_a_file_that_can_not_be_read_is_rejected_before_spark_starts(defaults: Path, tmp_path: Path) -> None:
     defaults.mkdir()
     with pytest.raises(RackgateError, match=f"{defaults}: Spark's configuration can't be read: ") as caught:
         spark.start_session(tmp_path, master="spark://127.0.0.1:1", name="t")
@@ -335,7 +335,7 @@ SAFE = {spark.AUTHENTICATE: "true", spark.SECRET: "abc", spark.ENCRYPT: "true", 
 
 
 @pytest.mark.timeout(300)
-def test_the_bench_refuses_a_remote_master_by_spark_s_effective_settings(tmp_path: Path) -> None:
+def test_the_bench_rejects_a_remote_master_by_spark_s_effective_settings(tmp_path: Path) -> None:
     file = tmp_path / spark.DEFAULTS
     file.touch(mode=0o600)
     file.write_text("".join(f"{name} {value}\n" for name, value in SAFE.items()), encoding="utf-8")

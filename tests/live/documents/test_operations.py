@@ -221,11 +221,11 @@ def _before(operator: Operator) -> None:
 def _assess(operator: Operator) -> None:
     wait_for(
         lambda: operator.listed("Assess", 0) == {"orders", "invoices"},
-        goal="the topics in racks a, a, b to refuse",
+        goal="the topics in racks a, a, b to reject",
         timeout_s=SETTLES_S,
         interval_s=1.0,
     )
-    assert operator.listed("Assess", 1) == {"payments"}, "one more rack, and it refuses"
+    assert operator.listed("Assess", 1) == {"payments"}, "one more rack, and it rejects"
     assert operator.listed("Assess", 2) == set(), "all have a leader"
     assert re.search(r"LeaderId:\s+10[123]\b", operator.check_output("Assess", 3))
     status, report = operator.checks("Assess", 4)
@@ -285,9 +285,9 @@ def _restore(operator: Operator) -> None:
 
 
 def _roll_back(operator: Operator) -> None:
-    refused = operator.run("Roll back", 2)
-    output = " ".join((refused.stdout + refused.stderr).split())
-    assert refused.returncode != 0
+    rejected = operator.run("Roll back", 2)
+    output = " ".join((rejected.stdout + rejected.stderr).split())
+    assert rejected.returncode != 0
     assert f"{RACKS_FEATURE} cannot be downgraded to 0" in output
     for topic in PLACED:
         assert topic in output
@@ -320,9 +320,9 @@ def _upgrade(operator: Operator) -> None:
         "lab", "kafka", "configs", "--alter", *cluster, "--add-config", "min.insync.replicas=2"
     )
     assert "min.insync.replicas=2" in operator.check_output("Preflight", 3)
-    refused = operator.run("Restore", 2)
-    assert refused.returncode != 0, "R above 1 at level 0"
-    assert f"A value above 1 requires {RACKS_FEATURE} 1" in " ".join((refused.stdout + refused.stderr).split())
+    rejected = operator.run("Restore", 2)
+    assert rejected.returncode != 0, "R above 1 at level 0"
+    assert f"A value above 1 requires {RACKS_FEATURE} 1" in " ".join((rejected.stdout + rejected.stderr).split())
     assert "rackgate lab kafka features" in operator.check_output("Adopt", 0)
     # there is no terminal to ask
     operator.check_output("Adopt", 1, "--yes")

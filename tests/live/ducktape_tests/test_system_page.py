@@ -15,7 +15,7 @@ from ducktape_tests.results import PlannedTest, Result
 from pyhooks.core import files
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
-from written_histories import REFUSED, TIMEOUT, Simulated, event
+from written_histories import REJECTED, TIMEOUT, Simulated, event
 
 S = 1_000_000_000
 
@@ -54,7 +54,7 @@ def test_timeline_of_an_outage() -> None:
     (topic,) = found.topics
     assert (topic.name, topic.requirement) == ("t", "M=2, R=2")
     assert topic.acked.total() == 40
-    assert {kind: seconds.total() for kind, seconds in topic.refused.items()} == {"NotEnoughRacks": 10}
+    assert {kind: seconds.total() for kind, seconds in topic.rejected.items()} == {"NotEnoughRacks": 10}
     assert [(one.racks, one.leader) for one in topic.partitions[0]] == [
         (("a", "b"), "a"),
         (("a",), "a"),
@@ -104,7 +104,7 @@ def test_busiest_topics_are_shown_and_others_summed() -> None:
     ]
     rest = found.topics[-1]
     assert rest.acked.total() == 1 + 2 + 3 + 4
-    assert rest.refused["Timeout"].total() == 1
+    assert rest.rejected["Timeout"].total() == 1
     # the joint row has the fewest racks of any topic, and no leader as soon as one topic has none
     assert rest.partitions[0] == [IsrState(0.0, ("a", "b"), "b"), IsrState(3.0, (), "")]
     assert "4 other topics together" in timeline_picture.svg(found, "many")
@@ -126,10 +126,10 @@ def test_changes_of_settings_are_shown() -> None:
     assert found.topics[0].changes == [(4.0, "R=1"), (9.0, "M=1, R=3")]
 
 
-def test_refused_changes_and_order_of_time() -> None:
-    refused = [settings(3, "begin", 2), settings(3.1, "refused", 2)]
-    events = [settings(1, "seen", 1), *refused, settings(8, "begin", 2), settings(8.2, "settled", 2)]
-    expected = [(2.0, "R=2 refused"), (7.0, "R=2")]
+def test_rejected_changes_and_order_of_time() -> None:
+    rejected = [settings(3, "begin", 2), settings(3.1, "rejected", 2)]
+    events = [settings(1, "seen", 1), *rejected, settings(8, "begin", 2), settings(8.2, "settled", 2)]
+    expected = [(2.0, "R=2 rejected"), (7.0, "R=2")]
     assert timeline.read(events).topics[0].changes == expected
     # another process's observations are appended only when it ends
     late = [settings(2, "seen", 1), settings(4, "seen", 1), settings(8.1, "seen", 1), settings(9, "seen", 2)]
@@ -140,8 +140,8 @@ def test_refused_changes_and_order_of_time() -> None:
 
 def test_labels_of_settings_do_not_overlap() -> None:
     many = [(at_s, f"R={number % 2 + 1}") for number, at_s in enumerate(50 + 0.5 * place for place in range(20))]
-    placed = timeline_picture._labels([*many, (150.0, "R=3"), (199.0, "R=2 refused")], 200)
-    assert placed[-2:] == [(150.0, 0, "R=3", "left"), (199.0, 0, "R=2 refused", "right")]
+    placed = timeline_picture._labels([*many, (150.0, "R=3"), (199.0, "R=2 rejected")], 200)
+    assert placed[-2:] == [(150.0, 0, "R=3", "left"), (199.0, 0, "R=2 rejected", "right")]
     assert len({line for _, line, _, _ in placed}) == timeline_picture.LINES
     # no label is left out
     assert sum(text.count("R=") for _, _, text, _ in placed) == len(many) + 2
@@ -153,7 +153,7 @@ def test_labels_of_settings_do_not_overlap() -> None:
 
 @pytest.mark.parametrize(
     ("exception", "kind"),
-    [(REFUSED, "NotEnoughRacks"), ("NOT_ENOUGH_REPLICAS", "NotEnoughReplicas"), ("_MSG_TIMED_OUT", "MsgTimedOut"),
+    [(REJECTED, "NotEnoughRacks"), ("NOT_ENOUGH_REPLICAS", "NotEnoughReplicas"), ("_MSG_TIMED_OUT", "MsgTimedOut"),
      (None, "no response"), ("not-reported", "not-reported")],
 )  # fmt: skip
 def test_short_names_of_errors(exception: str | None, kind: str) -> None:

@@ -12,7 +12,7 @@ import confluent_kafka
 import pytest
 
 from fake_leader import produced
-from loopback_brokers import Exchange, Pair, Wire, produce_error, refused_attempt
+from loopback_brokers import Exchange, Pair, Wire, produce_error, rejected_attempt
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
@@ -59,11 +59,11 @@ def rows() -> Iterator[dict[str, Any]]:
     MATRIX.write_text(json.dumps(seen, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def refused(wire: Wire, pair: Pair, classpath: str) -> tuple[Exchange, JavaError, int]:
+def rejected(wire: Wire, pair: Pair, classpath: str) -> tuple[Exchange, JavaError, int]:
     """Make one attempt with a Java producer; return the exchange on the wire, the exception, and its latest version."""
     wire.take()
     with Gateway(classpath) as gateway:
-        error = refused_attempt(gateway, pair.bootstrap, ONE_ATTEMPT)
+        error = rejected_attempt(gateway, pair.bootstrap, ONE_ATTEMPT)
         latest = gateway.produce_versions().latest
     (exchange,) = wire.take()
     return exchange, error, latest
@@ -85,7 +85,7 @@ def note(rows: dict[str, Any], name: str, exchange: Exchange, exception: str, la
 def test_a_stock_client_of_another_release(
     wire: Wire, pair: Pair, rows: dict[str, Any], release: str, software: str, version: int
 ) -> None:
-    exchange, error, latest = refused(wire, pair, client_classpath(release))
+    exchange, error, latest = rejected(wire, pair, client_classpath(release))
     note(rows, f"client-{release}", exchange, error.java_class, latest)
     assert exchange.software == software
     assert (exchange.version, exchange.error) == (version, NOT_ENOUGH_REPLICAS)
@@ -107,7 +107,7 @@ def test_a_stock_client_of_another_release(
 def test_the_client_of_this_release(
     wire: Wire, pair: Pair, rows: dict[str, Any], overlay: bool, version: int, code: int, exception: str
 ) -> None:
-    exchange, error, latest = refused(wire, pair, Distribution.load().classpath(overlay=overlay))
+    exchange, error, latest = rejected(wire, pair, Distribution.load().classpath(overlay=overlay))
     note(rows, f"client-{paths.kafka_version()}{'-overlay' if overlay else ''}", exchange, error.java_class, latest)
     assert exchange.software == f"apache-kafka-java {paths.kafka_version()}"
     assert (exchange.version, exchange.error) == (version, code)
@@ -121,7 +121,7 @@ def test_the_clients_jar_of_the_overlay_alone_is_enough_for_an_application(
     wire: Wire, pair: Pair, rows: dict[str, Any]
 ) -> None:
     root = Distribution.load().root
-    exchange, error, latest = refused(wire, pair, f"{root}/overlay/clients-rackgate.jar:{root}/libs/*")
+    exchange, error, latest = rejected(wire, pair, f"{root}/overlay/clients-rackgate.jar:{root}/libs/*")
     note(rows, f"client-{paths.kafka_version()}-clients-jar", exchange, error.java_class, latest)
     assert (exchange.version, exchange.error) == (14, NOT_ENOUGH_RACKS)
     assert error.java_class == f"{ERRORS}.NotEnoughRacksException"

@@ -94,7 +94,7 @@ def test_a_batch_reports_each_record(brokers: Brokers, topic: str) -> None:
     assert {(partition, offset): (key, value) for partition, offset, key, value in found} == results
 
 
-def test_a_refused_batch_reports_its_reason_once(brokers: Brokers, topic: str) -> None:
+def test_a_rejected_batch_reports_its_reason_once(brokers: Brokers, topic: str) -> None:
     with Admin(brokers.bootstrap) as admin:
         admin.set_topic_config(topic, "max.message.bytes", "300")
     with Producer(brokers.bootstrap, {**ONE_ATTEMPT, "batch.size": "0", "linger.ms": "0"}) as producer:
@@ -122,7 +122,7 @@ def test_a_batch_to_a_missing_topic_takes_one_timeout(brokers: Brokers) -> None:
     assert all(error.java_class == f"{ERRORS}.TimeoutException" for error in sent.errors)
 
 
-def test_a_record_refused_by_the_producer_gets_the_error(brokers: Brokers, topic: str) -> None:
+def test_a_record_rejected_by_the_producer_gets_the_error(brokers: Brokers, topic: str) -> None:
     with Producer(brokers.bootstrap, {"max.block.ms": "700"}) as producer:
         # connect first, for which 700 ms may be too short
         wait_for(

@@ -12,7 +12,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from loopback_brokers import Pair, refused_attempt
+from loopback_brokers import Pair, rejected_attempt
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import DIES_WITH_PARENT, run
 from pyhooks.core.wait import wait_for
@@ -70,7 +70,7 @@ def probe(bootstrap: str, history: Path, *more: str) -> list[Event]:
     return list(History(history).events())
 
 
-def test_the_patched_producer_is_refused_by_name_and_nothing_enters_the_log(bootstrap: str) -> None:
+def test_the_patched_producer_is_rejected_by_name_and_nothing_enters_the_log(bootstrap: str) -> None:
     with Admin(bootstrap) as admin:
         before = admin.log_bytes("gated", 1)
         answer = answer_of(bootstrap, "gated", ONE_ATTEMPT)
@@ -82,7 +82,7 @@ def test_the_patched_producer_is_refused_by_name_and_nothing_enters_the_log(boot
         assert admin.log_bytes("gated", 1) == before
 
 
-def test_acks_1_and_a_single_replica_are_not_refused(bootstrap: str) -> None:
+def test_acks_1_and_a_single_replica_are_not_rejected(bootstrap: str) -> None:
     assert isinstance(answer_of(bootstrap, "switched", {**ONE_ATTEMPT, "acks": "1"}), Acknowledged)
     assert answer_of(bootstrap, "capped", ONE_ATTEMPT) == Acknowledged("capped", 0, 0)
 
@@ -103,7 +103,7 @@ def test_a_lowered_config_accepts_the_record(bootstrap: str) -> None:
 
 def test_the_stock_java_client_gets_a_known_error(bootstrap: str) -> None:
     with Gateway(Distribution.load().classpath(overlay=False)) as stock:
-        error = refused_attempt(stock, bootstrap, ONE_ATTEMPT)
+        error = rejected_attempt(stock, bootstrap, ONE_ATTEMPT)
     assert error.java_class == f"{ERRORS}.NotEnoughReplicasException"
     assert error.retriable
     # the message comes from the broker and still says that racks are missing
@@ -173,7 +173,7 @@ def test_errors_of_a_callback_are_not_swallowed(bootstrap: str) -> None:
         producer.close()
 
 
-def test_a_refused_configuration_is_a_java_error(bootstrap: str) -> None:
+def test_a_rejected_configuration_is_a_java_error(bootstrap: str) -> None:
     with pytest.raises(JavaError) as caught:
         Producer(bootstrap, {"acks": "some"})
     assert caught.value.java_class == "org.apache.kafka.common.config.ConfigException"

@@ -11,7 +11,7 @@ from feature_tools import (
     ELR_FEATURE,
     RACKS,
     RACKS_FEATURE,
-    RACKS_REFUSED,
+    RACKS_REJECTED,
     STORAGE,
     TOPIC,
     configs,
@@ -53,9 +53,9 @@ def test_the_storage_tool_knows_the_feature(classpath: str, tmp_path: Path) -> N
     pair.format(classpath)
     pair.wipe(1)
     arguments = ["format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(pair.file(1))]
-    refused = tool(classpath, STORAGE, *arguments, "--feature", f"{ELR_FEATURE}=0", "--feature", f"{RACKS_FEATURE}=1")
-    assert refused.status != 0
-    assert f"{RACKS_FEATURE} could not be set to 1 because it depends on {ELR_FEATURE} level 1" in refused.line
+    rejected = tool(classpath, STORAGE, *arguments, "--feature", f"{ELR_FEATURE}=0", "--feature", f"{RACKS_FEATURE}=1")
+    assert rejected.status != 0
+    assert f"{RACKS_FEATURE} could not be set to 1 because it depends on {ELR_FEATURE} level 1" in rejected.line
 
 
 def test_a_new_cluster_has_the_feature_and_keeps_it_while_racks_are_required(classpath: str, tmp_path: Path) -> None:
@@ -64,21 +64,21 @@ def test_a_new_cluster_has_the_feature_and_keeps_it_while_racks_are_required(cla
     with pair.running(classpath):
         assert described(classpath, pair.bootstrap)[RACKS_FEATURE] == "1"
         create_topic(pair, {RACKS: "2"})
-        assert produce(pair) == RACKS_REFUSED
+        assert produce(pair) == RACKS_REJECTED
 
-        refused = configs(classpath, pair, "brokers", "1", "--add-config", f"{RACKS}=2")
-        assert refused.status != 0
-        assert f"Broker-level {RACKS} cannot be set while it is enforced for all" in refused.line
+        rejected = configs(classpath, pair, "brokers", "1", "--add-config", f"{RACKS}=2")
+        assert rejected.status != 0
+        assert f"Broker-level {RACKS} cannot be set while it is enforced for all" in rejected.line
         assert configs(classpath, pair, "brokers", "", "--add-config", f"{RACKS}=2").status == 0
-        refused = configs(classpath, pair, "brokers", "", "--delete-config", RACKS)
-        assert refused.status != 0
-        assert f"Cluster-level {RACKS} cannot be removed while it is enforced. Set it to 1." in refused.line
+        rejected = configs(classpath, pair, "brokers", "", "--delete-config", RACKS)
+        assert rejected.status != 0
+        assert f"Cluster-level {RACKS} cannot be removed while it is enforced. Set it to 1." in rejected.line
 
         for feature in (RACKS_FEATURE, ELR_FEATURE):
-            refused = features(classpath, pair.bootstrap, "downgrade", "--feature", f"{feature}=0")
-            assert refused.status != 0
+            rejected = features(classpath, pair.bootstrap, "downgrade", "--feature", f"{feature}=0")
+            assert rejected.status != 0
             expected = f"{feature} cannot be downgraded to 0 because {RACKS} is above 1 for the cluster, topic {TOPIC}."
-            assert expected in refused.line
+            assert expected in rejected.line
         assert described(classpath, pair.bootstrap)[RACKS_FEATURE] == "1"
 
         assert configs(classpath, pair, "brokers", "", "--add-config", f"{RACKS}=1").status == 0
@@ -109,18 +109,18 @@ def test_an_upgraded_cluster_enforces_the_property_of_its_controller(classpath: 
         observed = f"If {RACKS} were 2, this leader would reject writes because of missing racks"
         wait_for(lambda: observed in pair.log(1), goal="the line about the observed number", timeout_s=60)
 
-        refused = configs(classpath, pair, "topics", TOPIC, "--add-config", f"{RACKS}=2")
-        assert refused.status != 0
-        assert f"A value above 1 requires {RACKS_FEATURE} 1 and {ELR_FEATURE} 1" in refused.line
+        rejected = configs(classpath, pair, "topics", TOPIC, "--add-config", f"{RACKS}=2")
+        assert rejected.status != 0
+        assert f"A value above 1 requires {RACKS_FEATURE} 1 and {ELR_FEATURE} 1" in rejected.line
         # the commands that the message recommends
         levels = ("--feature", f"{ELR_FEATURE}=1", "--feature", f"{RACKS_FEATURE}=1")
-        assert f"upgrade {' '.join(levels)}" in refused.line
+        assert f"upgrade {' '.join(levels)}" in rejected.line
         done = features(classpath, pair.bootstrap, "upgrade", "--feature", f"{RACKS_FEATURE}=1")
         assert done.status == 0, done.text
-        wait_for(lambda: produce(pair) == RACKS_REFUSED, goal="the gate", timeout_s=60)
+        wait_for(lambda: produce(pair) == RACKS_REJECTED, goal="the gate", timeout_s=60)
         expected = f"{RACKS} is enforced from now on"
         wait_for(lambda: expected in pair.log(1), goal="the line that says so", timeout_s=60)
         # the controller has copied its property into the metadata, where it must be lowered before a downgrade
-        refused = features(classpath, pair.bootstrap, "downgrade", *LEVEL_0)
-        assert refused.status != 0
-        assert f"because {RACKS} is above 1 for the cluster. Set it to 1 there" in refused.line
+        rejected = features(classpath, pair.bootstrap, "downgrade", *LEVEL_0)
+        assert rejected.status != 0
+        assert f"because {RACKS} is above 1 for the cluster. Set it to 1 there" in rejected.line

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from feature_tools import RACKS, RACKS_REFUSED, SETTLES_S, TOPIC, produce, wait_in_sync
+from feature_tools import RACKS, RACKS_REJECTED, SETTLES_S, TOPIC, produce, wait_in_sync
 from loopback_brokers import Brokers
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import DIES_WITH_PARENT
@@ -167,7 +167,7 @@ def test_a_target_with_one_rack_gets_what_the_source_has_committed(
                 assert {one.racks for one in required.values()} == {1}, "R of the source applies to its racks alone"
             source.kill(B)
             wait_in_sync(source, (A1, A2))
-            assert produce(source) == RACKS_REFUSED
+            assert produce(source) == RACKS_REJECTED
             hidden_from, control_from = shown(source, TOPIC), shown(target, CONTROL)
             wait_shown(target, TOPIC, hidden_from)
             wait_shown(target, CONTROL, control_from + MEANWHILE)

@@ -17,7 +17,7 @@ import pytest
 from check_command import check
 from feature_tools import (
     RACKS,
-    RACKS_REFUSED,
+    RACKS_REJECTED,
     SETTLES_S,
     TOPIC,
     configs,
@@ -29,7 +29,7 @@ from loopback_brokers import Brokers
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS_OBSERVE
-from pyhooks.lab.mbeans import BROKERS_WITHOUT_RACK, OBSERVED_REFUSALS, PROPERTY_ABOVE_CLUSTER_VALUE
+from pyhooks.lab.mbeans import BROKERS_WITHOUT_RACK, OBSERVED_REJECTIONS, PROPERTY_ABOVE_CLUSTER_VALUE
 from pyhooks.patchset.distribution import Distribution
 
 pytestmark = pytest.mark.timeout(420)
@@ -37,7 +37,7 @@ CONTROLLER = 100
 A1, A2, B = ALL = (1, 2, 3)
 TWO = {"min.insync.replicas": "2"}
 CONTROLLER_GAUGE = f"kafka.controller:type=KafkaController,name={BROKERS_WITHOUT_RACK}"
-OBSERVED = f"kafka.server:type=BrokerTopicMetrics,name={OBSERVED_REFUSALS}"
+OBSERVED = f"kafka.server:type=BrokerTopicMetrics,name={OBSERVED_REJECTIONS}"
 BROKER_GAUGE = f"kafka.server:type=KafkaServer,name={PROPERTY_ABOVE_CLUSTER_VALUE}"
 
 
@@ -102,7 +102,7 @@ def test_r_in_the_properties_of_brokers_alone_is_not_required(tmp_path: Path) ->
         # with the same value in the metadata, the properties are no longer ignored
         done = configs(classpath, brokers, "brokers", "", "--add-config", f"{RACKS}=2")
         assert done.status == 0, done.text
-        meets(brokers, RACKS_REFUSED)
+        meets(brokers, RACKS_REJECTED)
         for broker in (A1, A2):
             shows(brokers, broker, BROKER_GAUGE, 0)
         assert "property-above-cluster-value" not in findings(brokers)[1]
@@ -114,17 +114,17 @@ def test_r_in_the_properties_of_the_controller_is_the_first_value_of_a_new_clust
         assert produce(brokers) == "ok"
         assert "property-above-cluster-value" not in findings(brokers)[1]
         kill_b(brokers)
-        meets(brokers, RACKS_REFUSED)
+        meets(brokers, RACKS_REJECTED)
 
 
-def test_an_observed_number_of_racks_refuses_nothing(tmp_path: Path) -> None:
+def test_an_observed_number_of_racks_rejects_nothing(tmp_path: Path) -> None:
     with started(tmp_path) as (brokers, _):
         create_topic(brokers, {**TWO, MIN_INSYNC_RACKS_OBSERVE: "2"}, replicas=ALL)
         assert produce(brokers) == "ok"
         kill_b(brokers)
         assert produce(brokers) == "ok"
         counts = [text for _, _, text in brokers.metrics(A1).query([(f"{OBSERVED},topic={TOPIC}", "Count")], 30).rows]
-        assert counts == ["1"], "only the record without rack b would have been refused"
+        assert counts == ["1"], "only the record without rack b would have been rejected"
 
 
 # -- an unknown rack counts for no rack -------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def test_a_broker_without_a_rack_counts_for_no_rack(tmp_path: Path) -> None:
         status, codes = findings(brokers)
         assert (status, codes["brokers-without-rack"]) == (1, "error")
         kill_b(brokers)
-        meets(brokers, RACKS_REFUSED)
+        meets(brokers, RACKS_REJECTED)
         assert re.search(r"WARN .*Rejecting writes.*", brokers.log(A1)), "the leader reports the shortage"
 
 

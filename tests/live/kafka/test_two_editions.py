@@ -16,7 +16,7 @@ import pytest
 
 from feature_tools import (
     RACKS,
-    RACKS_REFUSED,
+    RACKS_REJECTED,
     SETTLES_S,
     TOPIC,
     configs,
@@ -104,7 +104,7 @@ def test_the_documented_change_of_editions_loses_nothing(earlier: str, tmp_path:
         set_racks(brokers, second, 2)
         brokers.kill(B)
         wait_in_sync(brokers, (A1, A2))
-        wait_for(lambda: produce(brokers) == RACKS_REFUSED, goal=RACKS_REFUSED, timeout_s=SETTLES_S)
+        wait_for(lambda: produce(brokers) == RACKS_REJECTED, goal=RACKS_REJECTED, timeout_s=SETTLES_S)
         brokers.start(B, second)
         wait_in_sync(brokers, ALL)
         write(brokers, history, "second edition")
@@ -130,4 +130,4 @@ def test_with_r_2_a_leader_of_the_earlier_edition_counts_a_missing_rack(earlier:
         assert produce(brokers) == "ok", "broker 1 leads, and takes broker 2 for one in another rack"
         brokers.restart(A1, current)
         wait_in_sync(brokers, (A1, A2))
-        assert produce(brokers) == RACKS_REFUSED
+        assert produce(brokers) == RACKS_REJECTED

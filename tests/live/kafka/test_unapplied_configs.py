@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from feature_tools import RACKS, RACKS_REFUSED, TOPIC, configs, create_topic, produce
+from feature_tools import RACKS, RACKS_REJECTED, TOPIC, configs, create_topic, produce
 from loopback_brokers import Brokers
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
@@ -21,7 +21,7 @@ from pyhooks.patchset.distribution import Distribution
 pytestmark = pytest.mark.timeout(420)
 NOT_APPLIED = "Cluster default configs could not be applied"
 REPLICAS = "min.insync.replicas"
-REPLICAS_REFUSED = "org.apache.kafka.common.errors.NotEnoughReplicasException"
+REPLICAS_REJECTED = "org.apache.kafka.common.errors.NotEnoughReplicasException"
 TOO_MANY = "num.io.threads=12"
 
 
@@ -45,7 +45,7 @@ class Unequal:
 
         wait_for(accepted, goal=f"{how} {config}", timeout_s=90)
 
-    def refusals(self, number: int) -> None:
+    def rejections(self, number: int) -> None:
         """Wait until broker 2 has logged ``count`` rejected changes."""
         wait_for(lambda: self.pair.log(2).count(NOT_APPLIED) == number, goal="broker 2 not to apply them", timeout_s=90)
 
@@ -66,22 +66,22 @@ def test_the_racks_of_the_cluster_are_required_where_its_configs_cannot_be_appli
     create_topic(brokers.pair, {}, replicas=(2, 1))
     # raised where it cannot be applied
     brokers.change("add", TOO_MANY)
-    brokers.refusals(1)
+    brokers.rejections(1)
     assert produce(brokers.pair) == "ok", "both replicas are in one rack, and nobody asks"
     brokers.change("add", f"{RACKS}=2")
-    brokers.refusals(2)
-    brokers.answers(RACKS_REFUSED)
+    brokers.rejections(2)
+    brokers.answers(RACKS_REJECTED)
     brokers.change("add", f"{RACKS}=1")
     brokers.answers("ok")
-    brokers.refusals(3)
+    brokers.rejections(3)
     # applied, and then lowered where it cannot be applied
     brokers.change("delete", TOO_MANY.partition("=")[0])
     brokers.change("add", f"{RACKS}=2")
-    brokers.answers(RACKS_REFUSED)
-    brokers.refusals(3)
+    brokers.answers(RACKS_REJECTED)
+    brokers.rejections(3)
     brokers.change("add", TOO_MANY)
-    brokers.refusals(4)
-    brokers.answers(RACKS_REFUSED)
+    brokers.rejections(4)
+    brokers.answers(RACKS_REJECTED)
     brokers.change("add", f"{RACKS}=1")
     brokers.answers("ok")
 
@@ -93,10 +93,10 @@ def test_the_replicas_of_the_cluster_are_required_where_its_configs_cannot_be_ap
         brokers.answers("ok")
         brokers.pair.kill(3)
         wait_for(lambda: admin.in_sync(TOPIC, (2,)), goal="broker 2 to be alone in sync", timeout_s=60)
-    brokers.answers(REPLICAS_REFUSED)
+    brokers.answers(REPLICAS_REJECTED)
     brokers.change("add", TOO_MANY)
-    brokers.refusals(1)
+    brokers.rejections(1)
     brokers.change("add", f"{REPLICAS}=1")
-    brokers.refusals(2)
+    brokers.rejections(2)
     # With ELR enabled, leaders require the metadata's value even if their log config lacks it
     brokers.answers("ok")

@@ -469,20 +469,20 @@ def test_the_rate_of_a_rack_s_links_is_limited_and_proved(person: Person) -> Non
     up(person)
     for rate_mbit in ("20", "100"):
         person.check_output("rack", "slow", "b", "--rtt-ms", "40", "--rate-mbit", rate_mbit)
-        refused = person.run("rack", "slow", "a", "--rtt-ms", "80", "--loss-percent", "5")
-        assert refused.returncode == 2, "with lost packets the rate could not be proved again"
+        rejected = person.run("rack", "slow", "a", "--rtt-ms", "80", "--loss-percent", "5")
+        assert rejected.returncode == 2, "with lost packets the rate could not be proved again"
         assert "is healed, proved" in person.check_output("rack", "heal", "b")
     assert check_faults(events_of(person)).valid == "true"
 
 
-def test_two_racks_may_be_slow_and_overlapping_partitions_are_refused(person: Person) -> None:
+def test_two_racks_may_be_slow_and_overlapping_partitions_are_rejected(person: Person) -> None:
     up(person)
     person.check_output("rack", "slow", "a", "--rtt-ms", "80")
     # on a busy machine, the delay of a's link varies by more than a small jitter
     person.check_output("rack", "slow", "b", "--rtt-ms", "60", "--jitter-ms", "30", "--loss-percent", "5")
-    refused = person.run("rack", "cut", "c")
-    assert refused.returncode == 2
-    assert "is in force, and one of them could not be proved" in refused.stderr
+    rejected = person.run("rack", "cut", "c")
+    assert rejected.returncode == 2
+    assert "is in force, and one of them could not be proved" in rejected.stderr
     for rack in ("a", "b"):
         assert "is healed, proved" in person.check_output("rack", "heal", rack)
     events = events_of(person)

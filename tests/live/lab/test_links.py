@@ -348,11 +348,11 @@ def test_links_are_as_accurate_as_documented(tmp_path: Path) -> None:
     assert found["idle_share"] < 0.1
 
 
-def test_an_impossible_link_is_refused_before_any_change(person: Person, tmp_path: Path) -> None:
+def test_an_impossible_link_is_rejected_before_any_change(person: Person, tmp_path: Path) -> None:
     file = tmp_path / "odd.toml"
     text = (person.folder / "asked.toml").read_text(encoding="utf-8")
     file.write_text(text.replace("jitter_ms = 4", "jitter_ms = 21"), encoding="utf-8")
-    refused = person.run("lab", "up", "--bare", "--topology", str(file), "--name", "odd")
-    assert refused.returncode == 2
-    assert refused.stderr.startswith(f"error: {file}: link 1: jitter_ms: must be at most rtt_ms, which is 20, is 21")
+    rejected = person.run("lab", "up", "--bare", "--topology", str(file), "--name", "odd")
+    assert rejected.returncode == 2
+    assert rejected.stderr.startswith(f"error: {file}: link 1: jitter_ms: must be at most rtt_ms, which is 20, is 21")
     assert "odd" not in person.check_output("lab", "status", "--json")

@@ -53,7 +53,7 @@ def test_the_exporter_has_each_metric_and_few_series(tmp_path: Path) -> None:
     )
     text = in_lab(tmp_path, "single", sys.executable, "-c", code, timeout_s=200)
     found = [line for line in text.splitlines() if line.startswith("kafka_")]
-    # topics have a series after their first refusal
+    # topics have a series after their first rejection
     assert {line.split()[0] for line in found} == {metric.name for metric in METRICS if not metric.by_topic}
     assert "jmx_scrape_error 0.0" in text
 

@@ -129,7 +129,7 @@ CASES = (
         300,
         labels={"job": "kafka", "role": "broker", "rack": "b", "instance": "3"},
     ),
-    # two partitions refuse and one comes down to the minimum: its metric falls
+    # two partitions reject and one comes down to the minimum: its metric falls
     Case(
         "KafkaAtMinRackIsr",
         gauge(f"{MANAGER}_atminrackisrpartitioncount", 2, 1) | gauge(f"{MANAGER}_underminrackisrpartitioncount", 0, 2),

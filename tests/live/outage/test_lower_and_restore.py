@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from check_command import check
-from feature_tools import RACKS, RACKS_REFUSED, SETTLES_S, TOPIC, configs, create_topic, produce, wait_in_sync
+from feature_tools import RACKS, RACKS_REJECTED, SETTLES_S, TOPIC, configs, create_topic, produce, wait_in_sync
 from loopback_brokers import Brokers, free_ports
 from outage_commands import LOWER, OutageOperator
 from pyhooks.audit.journal import DEFAULT_TOPIC
@@ -83,10 +83,10 @@ def test_lowered_in_an_outage_and_restored_when_the_rack_is_back(
     brokers.kill(B)
     try:
         wait_in_sync(brokers, (A1, A2))
-        assert produce(brokers) == RACKS_REFUSED
+        assert produce(brokers) == RACKS_REJECTED
         assert produce(brokers, "1") == "ok"
         asked = operator.run("lower", TOPIC, "--to", "1", "--for", "1s", "--reason", "rack b lost power")
-        assert (asked.returncode, produce(brokers)) == (1, RACKS_REFUSED)
+        assert (asked.returncode, produce(brokers)) == (1, RACKS_REJECTED)
         assert "1 reject acks=all now and would accept it again" in asked.stdout
         assert "one rack alone (a) would acknowledge in 1: at once " in asked.stdout
         assert "use --yes" in asked.stderr

@@ -25,7 +25,7 @@ from pyhooks.workload.final_reader import high_watermark, read_all
 
 pytestmark = pytest.mark.timeout(900)
 RACKS = "min.insync.racks"
-RACKS_REFUSED = "org.apache.kafka.common.errors.NotEnoughRacksException"
+RACKS_REJECTED = "org.apache.kafka.common.errors.NotEnoughRacksException"
 ONE_ATTEMPT = {"acks": "all", "retries": "0", "enable.idempotence": "false"}
 FOUND = paths.OUT / "overlay-on-stock" / "found.json"
 
@@ -155,17 +155,17 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
         with Admin(pair.bootstrap) as admin:
             admin.create_topic("gated", [[1, 2]], {"min.insync.replicas": "1"})
         settled(pair)
-        refusal = try_to_set_racks(pair, "2")
-        assert f"A value above 1 requires {RACKS_FEATURE} 1" in refusal
-        assert f"upgrade --feature {ELR_FEATURE}=1 --feature {RACKS_FEATURE}=1" in refusal
+        rejection = try_to_set_racks(pair, "2")
+        assert f"A value above 1 requires {RACKS_FEATURE} 1" in rejection
+        assert f"upgrade --feature {ELR_FEATURE}=1 --feature {RACKS_FEATURE}=1" in rejection
         assert produce(pair, "before") == "ok"
 
         # a node without the overlay prevents the upgrade
         pair.restart(2, stock.without)
-        refused = set_level(stock, "upgrade", 1)
-        found["upgrade with a stock broker"] = refused.about(RACKS_FEATURE)
-        assert refused.status != 0
-        assert "Broker 2 does not support this feature" in refused.line
+        rejected = set_level(stock, "upgrade", 1)
+        found["upgrade with a stock broker"] = rejected.about(RACKS_FEATURE)
+        assert rejected.status != 0
+        assert "Broker 2 does not support this feature" in rejected.line
         pair.restart(2, stock.with_overlay)
         settled(pair)
 
@@ -173,7 +173,7 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
         assert upgraded.status == 0, upgraded.text
         wait_for(lambda: level(stock).level == 1, goal="the upgraded feature", timeout_s=60)
         assert try_to_set_racks(pair, "2") == "ok"
-        wait_for(lambda: produce(pair, "refused-1") == RACKS_REFUSED, goal="the gate", timeout_s=60)
+        wait_for(lambda: produce(pair, "rejected-1") == RACKS_REJECTED, goal="the gate", timeout_s=60)
         shown = high_watermark(pair.bootstrap, "gated")
         assert produce(pair, "hidden", acks="1") == "ok"
         assert high_watermark(pair.bootstrap, "gated") == shown, "what is in one rack is not shown"
@@ -187,10 +187,10 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
         settled(pair)
 
         # while a topic requires racks, a downgrade is rejected with the topic's name
-        refused = set_level(stock, "downgrade", 0)
-        found["downgrade while R=2"] = refused.about(RACKS)
-        assert refused.status != 0
-        assert f"{RACKS_FEATURE} cannot be downgraded to 0 because {RACKS} is above 1 for topic gated" in refused.line
+        rejected = set_level(stock, "downgrade", 0)
+        found["downgrade while R=2"] = rejected.about(RACKS)
+        assert rejected.status != 0
+        assert f"{RACKS_FEATURE} cannot be downgraded to 0 because {RACKS} is above 1 for topic gated" in rejected.line
         assert level(stock).level == 1
 
     # a controller without the overlay fails at the feature level record
@@ -200,7 +200,7 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
 
     with pair.running(stock.with_overlay, clean_end=True):
         settled(pair)
-        assert produce(pair, "refused-2") == RACKS_REFUSED
+        assert produce(pair, "rejected-2") == RACKS_REJECTED
         assert try_to_set_racks(pair, "1") == "ok"
         downgraded = set_level(stock, "downgrade", 0)
         assert downgraded.status == 0, downgraded.text
@@ -226,7 +226,7 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
         settled(pair)
         assert produce(pair, "stock") == "ok", "a stock broker asks for no racks"
         # the first attempts may have been acknowledged before the gate took effect
-        assert [key for key in keys(pair, tmp_path, "stock") if key != "refused-1"] == [
+        assert [key for key in keys(pair, tmp_path, "stock") if key != "rejected-1"] == [
             "before",
             "hidden",
             "at-0",
@@ -245,8 +245,8 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
         assert set_level(stock, "upgrade", 1).status == 0
         wait_for(lambda: level(stock).level == 1, goal="the upgraded feature", timeout_s=60)
         assert try_to_set_racks(pair, "2") == "ok"
-        wait_for(lambda: produce(pair, "refused-3") == RACKS_REFUSED, goal="the gate, set again", timeout_s=60)
-        assert [key for key in keys(pair, tmp_path, "end") if key != "refused-1"][:4] == [
+        wait_for(lambda: produce(pair, "rejected-3") == RACKS_REJECTED, goal="the gate, set again", timeout_s=60)
+        assert [key for key in keys(pair, tmp_path, "end") if key != "rejected-1"][:4] == [
             "before",
             "hidden",
             "at-0",

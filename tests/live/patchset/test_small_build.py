@@ -304,7 +304,7 @@ def test_a_changed_jar_of_maven_s_stops_the_build_before_maven_starts(
     assert started == [("validate",)]
 
 
-def test_a_jar_that_changes_between_two_runs_of_maven_is_refused(fake: Fake) -> None:
+def test_a_jar_that_changes_between_two_runs_of_maven_is_rejected(fake: Fake) -> None:
     fake.build()
     repository = fake.space.repository
     pom = maven.render("reactor.xml.j2", fake.base / "empty" / "pom.xml", names=[])
@@ -390,7 +390,7 @@ def test_a_compile_error_names_file_and_line(fake: Fake) -> None:
         fake.load()
 
 
-def test_a_change_outside_the_modules_is_refused(fake: Fake) -> None:
+def test_a_change_outside_the_modules_is_rejected(fake: Fake) -> None:
     fake.patch("streams/src/main/java/S.java", "class S { }\n", "Touch streams")
     with pytest.raises(
         RackgateError, match=r"patch gate/0002-Touch-streams\.patch changes streams/src/main/java/S\.java"

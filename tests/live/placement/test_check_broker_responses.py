@@ -114,7 +114,7 @@ def test_a_silent_cluster_is_an_error_within_the_timeout() -> None:
     everything = dict.fromkeys(RACKS, lambda _name, _asked: SILENT)
     with fake(everything).running() as cluster, pytest.raises(RackgateError, match="no response within 2 s"):
         look(cluster, timeout_s=2.0)
-    with dead() as address, pytest.raises(RackgateError, match="refused"):
+    with dead() as address, pytest.raises(RackgateError, match="rejected"):
         cluster_query.query_cluster(address, {}, timeout_s=2.0, report_step=lambda _: None)
 
 
@@ -162,9 +162,9 @@ def test_an_unanswered_query_keeps_the_other_results(name: str, key: str, code: 
     assert not seen.enforcement.unresponsive
 
 
-def test_refused_reassignments_are_unknown() -> None:
-    refused = {"throttleTimeMs": 0, "errorCode": 31, "errorMessage": "not you", "topics": []}
-    odd: Odd = lambda name, _: refused if name == "ListPartitionReassignments" else None  # noqa: E731
+def test_rejected_reassignments_are_unknown() -> None:
+    rejected = {"throttleTimeMs": 0, "errorCode": 31, "errorMessage": "not you", "topics": []}
+    odd: Odd = lambda name, _: rejected if name == "ListPartitionReassignments" else None  # noqa: E731
     with fake(dict.fromkeys(RACKS, odd)).running() as cluster:
         seen = look(cluster)
     assert seen.cluster.unanswered == {"reassignments": "not you"}
@@ -184,7 +184,7 @@ def topic_error(cluster: FakeCluster, code: int) -> Odd:
     return odd
 
 
-def test_a_refused_or_unknown_topic_is_unknown_and_a_deleted_one_left_out() -> None:
+def test_a_rejected_or_unknown_topic_is_unknown_and_a_deleted_one_left_out() -> None:
     cluster = fake()
     with cluster.running():
         cluster.odd = dict.fromkeys(RACKS, topic_error(cluster, 29))
@@ -209,7 +209,7 @@ def test_a_refused_or_unknown_topic_is_unknown_and_a_deleted_one_left_out() -> N
         assert [topic.name for topic in look(cluster).cluster.topics] == ["a_b", "t"]
 
 
-def test_refused_settings_of_one_topic_are_named() -> None:
+def test_rejected_settings_of_one_topic_are_named() -> None:
     cluster = fake()
 
     def odd(name: str, asked: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -225,7 +225,7 @@ def test_refused_settings_of_one_topic_are_named() -> None:
         cluster.odd = dict.fromkeys(RACKS, odd)
         seen = look(cluster)
     (found,) = [
-        one for one in make_report(seen, seen.cluster.topics, strict=False).findings if one.code == "settings-refused"
+        one for one in make_report(seen, seen.cluster.topics, strict=False).findings if one.code == "settings-rejected"
     ]
     assert "a_b" in found.means
     assert {topic.name for topic in seen.cluster.topics if topic.requirements is None} == {"a_b"}

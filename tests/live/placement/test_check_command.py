@@ -209,9 +209,9 @@ def test_the_check_uses_the_settings_of_a_command_config(classpath: str, tmp_pat
         (tmp_path / name).write_text(lines + jaas, encoding="utf-8")
     with brokers.running(classpath):
         status, report, _ = found(brokers.bootstrap, "--command-config", str(tmp_path / "right"))
-        refused = check(brokers.bootstrap, "--command-config", str(tmp_path / "wrong"))
+        rejected = check(brokers.bootstrap, "--command-config", str(tmp_path / "wrong"))
     assert status == 0
     assert [broker["answered"] for broker in report["brokers"]] == [True]
-    assert refused.returncode == 2
-    assert "Authentication failed: Invalid username or password" in refused.stderr
-    assert len(refused.stderr.splitlines()) == 1
+    assert rejected.returncode == 2
+    assert "Authentication failed: Invalid username or password" in rejected.stderr
+    assert len(rejected.stderr.splitlines()) == 1

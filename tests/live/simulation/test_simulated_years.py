@@ -52,11 +52,11 @@ def test_table_equals_the_output(where: str) -> None:
         app, ["model", "simulate", *arguments, "--master", "none", "--json"], catch_exceptions=False
     )
     judged = iter(json.loads(done.stdout)["settings"])
-    for _, _, r, refused, lost in mine:
+    for _, _, r, rejected, lost in mine:
         for _ in R_AND_MORE[r]:
             one = next(judged)
-            unit = UNIT_S[refused.split()[1]] / YEAR_S
-            assert as_told(refused, one["refused"], unit), (where, r, refused, one["refused"])
+            unit = UNIT_S[rejected.split()[1]] / YEAR_S
+            assert as_told(rejected, one["rejected"], unit), (where, r, rejected, one["rejected"])
             partitions, _, events = lost.partition("; ")
             assert as_told(partitions, one["lost"], 1.0), (where, r, lost, one["lost"])
             assert int(events.split()[0]) == one["lost"]["number"]

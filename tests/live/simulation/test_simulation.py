@@ -57,10 +57,10 @@ def test_shares_of_time_are_those_of_the_exact_model(where: str) -> None:
     for number, text in enumerate(settings):
         m, r = (int(part) for part in text.split(","))
         exact: Evaluation = evaluate(parse_placement(where, "it"), min_replicas=m, min_racks=r, probabilities=chances)
-        agrees(of(found, number, Status.UNAVAILABLE), exact.refused.no_leader, f"{where} {text} nobody")
-        agrees(of(found, number, Status.REPLICAS), exact.refused.replicas, f"{where} {text} replicas")
-        if exact.refused.racks:
-            agrees(of(found, number, Status.RACKS), exact.refused.racks, f"{where} {text} racks")
+        agrees(of(found, number, Status.UNAVAILABLE), exact.rejected.no_leader, f"{where} {text} nobody")
+        agrees(of(found, number, Status.REPLICAS), exact.rejected.replicas, f"{where} {text} replicas")
+        if exact.rejected.racks:
+            agrees(of(found, number, Status.RACKS), exact.rejected.racks, f"{where} {text} racks")
         if exact.one_rack_alone:
             # the exact model lacks the wait for a holder of all records, during which no write is acknowledged
             wait = of(found, number, Status.NO_CANDIDATE)
@@ -127,11 +127,11 @@ def test_an_operator_lowers_r_after_the_reaction_time() -> None:
     one = made("a:2,b:1", ["2,2", "2,2,lower=2h"], placement_text="a,a,b", partitions=1, fault_options=given, years=8.0)
     found = run_replications(one, range(25))
     # For an outage of exponential duration T with mean h, E[min(T, r)] = h (1 - exp(-r / h)); the rest is accepted.
-    refused = [of(found, setting, Status.RACKS).mean() for setting in (0, 1)]
-    assert refused[1] / refused[0] == pytest.approx(-math.expm1(-2 / 10), rel=0.15)
+    rejected = [of(found, setting, Status.RACKS).mean() for setting in (0, 1)]
+    assert rejected[1] / rejected[0] == pytest.approx(-math.expm1(-2 / 10), rel=0.15)
     assert of(found, 0, LOWERED).max() == 0.0
     # R stays lowered until two hours after the recovery
-    assert of(found, 1, LOWERED).mean() > refused[0] - refused[1]
+    assert of(found, 1, LOWERED).mean() > rejected[0] - rejected[1]
 
 
 # Implementation.

@@ -141,7 +141,7 @@ def test_differences_name_the_seed_and_the_records() -> None:
 
 
 def test_incomplete_output_is_an_error() -> None:
-    whole = "event\t7\t0\tcreate\nrecord\t00\tTopicRecord(00)\nevent\t7\t1\tgone\nrefused\tSomeException\nend\n"
+    whole = "event\t7\t0\tcreate\nrecord\t00\tTopicRecord(00)\nevent\t7\t1\tgone\nrejected\tSomeException\nend\n"
     assert parse(whole) == (step(), ScriptEvent(7, 1, "gone", (), "SomeException"))
     with pytest.raises(RackgateError, match="script did not complete"):
         parse(whole.removesuffix("end\n"))

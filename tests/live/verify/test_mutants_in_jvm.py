@@ -30,7 +30,7 @@ public class Gate {
     public static final int LIMIT = 2;
     private int open = 1;
 
-    public boolean refuses() {
+    public boolean rejects() {
         return open < 2;
     }
 
@@ -49,8 +49,8 @@ import org.junit.jupiter.api.Test;
 
 class GateTest {
     @Test
-    void refuses() {
-        assertTrue(new p.Gate().refuses());
+    void rejects() {
+        assertTrue(new p.Gate().rejects());
     }
 
     @Test
@@ -89,7 +89,7 @@ def test_surface_of_a_class(tmp_path: Path) -> None:
     assert surface(GATE.replace("private int open", "private long opened = 3L, open")) == before
     for old, new in (
         ("LIMIT = 2", "LIMIT = 3"),
-        ("boolean refuses()", "Boolean refuses()"),
+        ("boolean rejects()", "Boolean rejects()"),
         ("public String", "String"),
         ("class Gate", "class Gate extends Exception"),
         ("class Gate", "class Gate implements Cloneable"),
@@ -142,15 +142,15 @@ def compiler(bench: MutantRunner) -> Iterator[CompileServer]:
 @pytest.mark.parametrize(
     ("changed", "method", "status", "reason"),
     [
-        ({}, "refuses", KILLED, "AssertionFailedError"),
+        ({}, "rejects", KILLED, "AssertionFailedError"),
         ({}, "", KILLED, "AssertionFailedError"),
         ({}, "limit", SURVIVED, "pass"),
-        ({"new": "opn < 2"}, "refuses", UNKNOWN, "cannot find symbol|Gate.java"),
+        ({"new": "opn < 2"}, "rejects", UNKNOWN, "cannot find symbol|Gate.java"),
         ({"old": "LIMIT = 2", "new": "LIMIT = 3"}, "limit", UNKNOWN, "compiled against"),
         ({"old": '"gate"', "new": '""'}, "ends", UNKNOWN, "ended before"),
         ({"old": '"gate"', "new": '"odd"'}, "links", UNKNOWN, "does not judge"),
         ({}, "absent", UNKNOWN, "no test ran"),
-        ({"old": "open"}, "refuses", UNKNOWN, "occurs 2 times"),
+        ({"old": "open"}, "rejects", UNKNOWN, "occurs 2 times"),
     ],
 )
 def test_mutate_from_list_to_summary(
@@ -163,7 +163,7 @@ def test_mutate_from_list_to_summary(
     verdict = judge(trier, one, bases, "key")
     assert verdict.status == status, verdict
     assert any(message in verdict.message for message in reason.split("|")), verdict
-    assert verdict.by == ("q.GateTest#refuses" if status == KILLED else "")
+    assert verdict.by == ("q.GateTest#rejects" if status == KILLED else "")
 
 
 def test_a_changed_constant_requires_compiling_its_users(bench: MutantRunner, compiler: CompileServer) -> None:

@@ -148,10 +148,10 @@ def test_a_broker_is_paused_and_one_is_stopped(brokers: Brokers, classpath: str)
         eye.until(lambda now: set(states(now).values()) == {"up"}, "broker 2 to be back")
 
         brokers.kill(3)
-        shown = eye.until(lambda now: of(now, "gated").verdict == "refusing: 1 of 2 racks", "the gate to close")
+        shown = eye.until(lambda now: of(now, "gated").verdict == "rejects: 1 of 2 racks", "the gate to close")
         assert states(shown)[3] == "gone"
         with sending(brokers.bootstrap, "gated", 5):
-            eye.until(lambda now: (now.gate.rack_check_failures_per_s or 0) > 0, "refusals in the metrics")
+            eye.until(lambda now: (now.gate.rack_check_failures_per_s or 0) > 0, "rejections in the metrics")
             shown = eye.until(
                 lambda now: (
                     of(now, "gated").watermark.motion == "frozen"

@@ -206,10 +206,10 @@ def test_all_checkers_pass_on_stock_kafka(tmp_path: Path, loads: Sequence[Load],
     verdicts = {one.checker: (one.valid, one.because[:5]) for one in found}
     modes = {load.mode for load in loads}
     # whether a record was rejected is random
-    assert set(left_out) - {"refusals"} == {"phases"} | (set() if "transactional" in modes else {"transactions"})
+    assert set(left_out) - {"rejections"} == {"phases"} | (set() if "transactional" in modes else {"transactions"})
     # A client without retries may lose its leader at any time, so its attempts can have any outcome.
     for name, (valid, because) in verdicts.items():
-        assert valid == "true" or (name in ("progress", "refusals") and valid == "unknown"), (name, valid, because)
+        assert valid == "true" or (name in ("progress", "rejections") and valid == "unknown"), (name, valid, because)
     records = Records(events)
     for load in loads:
         own = [attempt for attempt in records.attempts if attempt.topic == load.topic]
@@ -316,5 +316,5 @@ def test_the_gate_keeps_the_promise_and_stock_kafka_would_break_it(tmp_path: Pat
         else:
             assert found.valid == "false"
             assert any(says in reason for reason in found.because), found.because[:5]
-    refused = {attempt.exception for attempt in Records(events).attempts if attempt.outcome == "fail"}
-    assert refused == ({"org.apache.kafka.common.errors.NotEnoughRacksException"} if overlay else set())
+    rejected = {attempt.exception for attempt in Records(events).attempts if attempt.outcome == "fail"}
+    assert rejected == ({"org.apache.kafka.common.errors.NotEnoughRacksException"} if overlay else set())

@@ -125,7 +125,7 @@ def test_the_program_polls_until_it_is_stopped(classes: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("text", ["", "1,broker-1,a", "1,broker-1,a,", "x,broker-1,a,/m.sock"])
-def test_an_invalid_broker_description_is_refused(text: str) -> None:
+def test_an_invalid_broker_description_is_rejected(text: str) -> None:
     with pytest.raises(RackgateError, match="expected id,name,rack,socket"):
         parse_source(text)
 

@@ -17,7 +17,7 @@ from pyhooks.checkers.promise import check_promise
 from pyhooks.checkers.rack_spread import CLOCK_NS, check_spread
 from pyhooks.checkers.realtime_order import check_realtime_order
 from pyhooks.checkers.recovery import check_recovery
-from pyhooks.checkers.refusals import check_refusals
+from pyhooks.checkers.rejections import check_rejections
 from pyhooks.checkers.transactions import check_transactions
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
@@ -36,7 +36,7 @@ def recovery(events: Sequence[Event]) -> Verdict:
 
 
 CHECKS: tuple[Callable[[Sequence[Event]], Verdict], ...] = (
-    check_faults, check_delivery, check_offsets, check_transactions, check_promise, check_progress, check_refusals,
+    check_faults, check_delivery, check_offsets, check_transactions, check_promise, check_progress, check_rejections,
     check_spread, check_realtime_order, recovery,
 )  # fmt: skip
 
@@ -225,12 +225,12 @@ def test_a_wrong_number_of_racks_is_found(run: Run) -> None:
         assert any(reason.startswith(lie) for reason in found.because), found
 
 
-# -- records that are lost, refused, moved, cut short or exchanged ---------------------------------------------------
+# -- records that are lost, rejected, moved, cut short or exchanged ---------------------------------------------------
 
 UNCOMMITTED = is_("read", isolation="read_uncommitted")
 
 
-def refused_by(run: Run, found: Verdict) -> None:
+def rejected_by(run: Run, found: Verdict) -> None:
     """Check that the verdict is never true, and is false if the final passes read every partition."""
     assert found.valid == "false" if run.read else found.valid != "true", found
 
@@ -241,7 +241,7 @@ def test_a_lost_acknowledged_record_is_found(run: Run, data: st.DataObject) -> N
     sent = draw_record(data, run)
     lost = drop(run.events, sent.key, lambda one: UNCOMMITTED(one) and bool(one.data.get("keys")))
     for check in (check_delivery, check_offsets):
-        refused_by(run, check(lost))
+        rejected_by(run, check(lost))
 
 
 @example(40)
@@ -255,7 +255,7 @@ def test_a_lost_committed_record_is_found(run: Run, data: st.DataObject) -> None
     assume(found)
     sent = data.draw(st.sampled_from(found))
     lost = drop(run.events, sent.key, lambda one: one.op == "read" and bool(one.data.get("keys")))
-    refused_by(run, check_transactions(lost))
+    rejected_by(run, check_transactions(lost))
 
 
 def last_chunk(events: Sequence[Event], part: int) -> int:
@@ -280,11 +280,11 @@ def put(events: Sequence[Event], part: int, key: str) -> list[Event]:
 
 @example(40)
 @given(runs(["plain"]), st.data())
-def test_a_read_of_a_refused_record_is_found(run: Run, data: st.DataObject) -> None:
-    refused = [one for one in run.cluster.sent if one.fate == "fail" and one.done_ns > 0]
-    assume(refused)
-    sent = data.draw(st.sampled_from(refused))
-    refused_by(run, check_delivery(put(run.events, sent.part, sent.key)))
+def test_a_read_of_a_rejected_record_is_found(run: Run, data: st.DataObject) -> None:
+    rejected = [one for one in run.cluster.sent if one.fate == "fail" and one.done_ns > 0]
+    assume(rejected)
+    sent = data.draw(st.sampled_from(rejected))
+    rejected_by(run, check_delivery(put(run.events, sent.part, sent.key)))
 
 
 @example(40)
@@ -293,7 +293,7 @@ def test_a_record_in_another_partition_is_found(run: Run, data: st.DataObject) -
     assume(len(run.cluster.parts) > 1)
     sent = draw_record(data, run)
     lost = drop(run.events, sent.key, lambda one: UNCOMMITTED(one) and bool(one.data.get("keys")))
-    refused_by(run, check_delivery(put(lost, 1 - sent.part, sent.key)))
+    rejected_by(run, check_delivery(put(lost, 1 - sent.part, sent.key)))
 
 
 @example(40)
@@ -307,7 +307,7 @@ def test_two_records_at_one_offset_are_found(run: Run, data: st.DataObject) -> N
     events = list(run.events)
     keys = [other if key == sent.key else key for key in events[at].data["keys"]]
     events[at] = replace(events[at], data={**events[at].data, "keys": keys})
-    refused_by(run, check_offsets(events))
+    rejected_by(run, check_offsets(events))
     twin = is_("produce", "ok", key=sent.key)
     others = [one for one in run.acked if one.part == sent.part and one is not sent]
     if others:
@@ -324,7 +324,7 @@ def test_a_truncated_value_is_found(run: Run, data: st.DataObject) -> None:
     sizes = [[BYTES, short], [BYTES - 1, 1], [BYTES, count - short - 1]]
     events = list(run.events)
     events[at] = replace(events[at], data={**events[at].data, "sizes": sizes})
-    refused_by(run, check_delivery(events))
+    rejected_by(run, check_delivery(events))
 
 
 @example(40)
@@ -362,10 +362,10 @@ def test_overlapping_faults_end_with_the_last(run: Run) -> None:
 def test_an_acknowledgement_against_the_gate_is_found(exact: bool, data: st.DataObject) -> None:
     run = data.draw(runs(["plain"], calm=exact, blurred=not exact, racks_min=2))
     before_ns, after_ns = (3 * S, S) if exact else (6 * S, 7 * S // 2)
-    refused = [one for one in run.cluster.sent if one.fate == "fail" and one.done_ns > 0]
-    refused = [one for one in refused if settled(run, one, before_ns, after_ns)]
-    assume(refused)
-    sent = data.draw(st.sampled_from(refused))
+    rejected = [one for one in run.cluster.sent if one.fate == "fail" and one.done_ns > 0]
+    rejected = [one for one in rejected if settled(run, one, before_ns, after_ns)]
+    assume(rejected)
+    sent = data.draw(st.sampled_from(rejected))
     events = changed(run.events, is_("produce", key=sent.key), outcome="ok", exception=None)
     found = check_progress(events)
     if exact:

@@ -76,7 +76,7 @@ class Process:
                 pass
             except RackgateError as error:
                 # such as the lock of a process that is stopped
-                self.outcomes.append(TopicOutcome(TOPIC, "refused", str(error)))
+                self.outcomes.append(TopicOutcome(TOPIC, "rejected", str(error)))
             except BaseException as error:  # noqa: BLE001 - raised in the test's thread
                 self.errors.append(error)
             self.ended = True
@@ -111,7 +111,7 @@ SCENARIOS = st.builds(
     same_host=st.booleans(),
     topics_available=st.booleans(),
     kills=st.tuples(*[st.sampled_from([*[None] * 40, *range(1, 24)])] * 2),
-    results=st.lists(st.sampled_from([*["done"] * 5, "refused", "lost", "late"]), max_size=3).map(tuple),
+    results=st.lists(st.sampled_from([*["done"] * 5, "rejected", "lost", "late"]), max_size=3).map(tuple),
     schedule=st.lists(st.tuples(st.integers(0, 1), st.integers(1, 8)), min_size=3, max_size=12).map(tuple),
     lowered_before=st.booleans(),
 )
@@ -176,7 +176,7 @@ def test_operators_who_see_each_other_do_not_both_lower(scenario: Scenario) -> N
         files[1] = files[0]
     processes = run_interleaved(scenario, cluster, files, FakeStore(), Clock())
     results = sorted(one.result for process in processes for one in process.outcomes)
-    assert results in (["lost", "lowered"], ["lowered", "refused"])
+    assert results in (["lost", "lowered"], ["lowered", "rejected"])
     assert cluster.own == 1
 
 

@@ -71,7 +71,7 @@ class Brute:
                 by[min(2, len(racks & {self.where[one] for one in holders}))] += weight
         return by[0], by[1], by[2]
 
-    def refused(self) -> dict[str, float]:
+    def rejected(self) -> dict[str, float]:
         by = dict.fromkeys(("no_leader", "replicas", "racks", "alone"), 0.0)
         for left, _, weight in self.worlds(self.chances.broker_away, self.chances.rack_away):
             if not left:
@@ -137,8 +137,8 @@ def test_model_equals_enumeration_of_brokers_and_racks(
     probabilities = FailureProbabilities(*numbers)
     brute = Brute(where, m, r, probabilities, elr)
     found = evaluate(Placement.of(counts), min_replicas=m, min_racks=r, probabilities=probabilities, elr=elr)
-    by = brute.refused()
-    assert (found.refused.no_leader, found.refused.replicas, found.refused.racks) == pytest.approx(
+    by = brute.rejected()
+    assert (found.rejected.no_leader, found.rejected.replicas, found.rejected.racks) == pytest.approx(
         (by["no_leader"], by["replicas"], by["racks"])
     )
     assert found.one_rack_alone == near(by["alone"])
@@ -170,7 +170,7 @@ def test_higher_requirements_lower_availability_and_losses(
     }
     slack = 1e-12
     for (m, r), one in grid.items():
-        taken = 1 - one.refused.total
+        taken = 1 - one.rejected.total
         assert -slack <= taken <= 1 + slack
         assert -slack <= one.one_rack_alone <= taken + slack
         assert one.usual.total <= one.worst.total + slack
@@ -179,7 +179,7 @@ def test_higher_requirements_lower_availability_and_losses(
             if more not in grid:
                 continue
             other = grid[more]
-            assert other.refused.total >= one.refused.total - slack
+            assert other.rejected.total >= one.rejected.total - slack
             assert other.one_rack_alone <= one.one_rack_alone + slack
             assert other.worst.total <= one.worst.total + slack
             assert other.writes_without_brokers <= one.writes_without_brokers
@@ -220,12 +220,12 @@ def test_copies_in_one_rack_are_one_copy_when_the_rack_is_lost() -> None:
 )
 def test_known_values(m: int, r: int, q: float, expected: float) -> None:
     """Five replicas in racks a, a, b, b, c with p = 0.01; published with two digits."""
-    assert evaluation("a:2,b:2,c", m, r, 0.01, q).refused.total == pytest.approx(expected, rel=0.03)
+    assert evaluation("a:2,b:2,c", m, r, 0.01, q).rejected.total == pytest.approx(expected, rel=0.03)
 
 
 @pytest.mark.parametrize(("r", "expected"), [(2, 2.2e-3), (1, 4.5e-5)])
 def test_two_racks_alone_make_each_outage_of_a_rack_one_of_writes(r: int, expected: float) -> None:
-    assert evaluation("a:2,b:2", 2, r, 0.01, 0.001).refused.total == pytest.approx(expected, rel=0.03)
+    assert evaluation("a:2,b:2", 2, r, 0.01, 0.001).rejected.total == pytest.approx(expected, rel=0.03)
 
 
 # Purpose of the gate.
@@ -240,7 +240,7 @@ def test_one_rack_acknowledges_alone_only_where_racks_are_not_required() -> None
 
 def test_one_rack_in_each_replica_makes_r_2_the_same_as_m_2() -> None:
     both = [evaluation("a,b,c", 2, r, 0.01, 0.001, 0.02, 0.001) for r in (1, 2)]
-    assert both[0].refused.total == both[1].refused.total
+    assert both[0].rejected.total == both[1].rejected.total
     assert both[0].worst == both[1].worst
 
 
@@ -255,14 +255,14 @@ def test_without_rack_aware_elr_a_destroyed_rack_takes_what_the_other_has() -> N
         lost = evaluation("a,a,b", 2, 2, *numbers, elr=elr)
         assert lost.outlives_racks == 0
         assert lost.worst.total == pytest.approx(0.02)
-        assert lost.refused == saved.refused
+        assert lost.rejected == saved.rejected
 
 
 def test_minima_are_capped_by_the_replication_factor_and_not_by_racks() -> None:
-    assert evaluation("a", 2, 2, 0.01).refused.total == pytest.approx(0.01)
+    assert evaluation("a", 2, 2, 0.01).rejected.total == pytest.approx(0.01)
     assert evaluation("a,a", 3, 1, 0.01).limits.replicas == 2
     never = evaluation("a,a", 1, 2, 0.01, 0.001, 0.02, 0.001)
     assert not never.writable
-    assert never.refused.total == pytest.approx(1.0)
+    assert never.rejected.total == pytest.approx(1.0)
     assert never.worst.total == never.usual.total == never.whole.total == 0
     assert (never.worst_set, never.writes_without_brokers, never.outlives_racks) == (None, -1, -1)

@@ -352,7 +352,7 @@ def test_the_isr_reported_by_the_leader_counts() -> None:
         "t", False, one.partitions, one.requirements, {1: requirements(1, None), 2: requirements(1, 2)}
     )
     (state,) = report(AAB, reported).forecasts
-    assert state.writable, "the leader does not know of racks, so it refuses nothing"
+    assert state.writable, "the leader does not know of racks, so it rejects nothing"
     assert not state.reachable
 
 
@@ -456,7 +456,7 @@ def test_long_lists_of_topics_are_shortened() -> None:
     assert "t08" not in found.means
 
 
-def test_an_unreachable_default_refuses_only_when_enforced() -> None:
+def test_an_unreachable_default_rejects_only_when_enforced() -> None:
     for enforced in (True, False):
         (found,) = cluster_findings(cluster(AABBC, enforced=enforced), requirements(1, 4))
         assert found.code == "default-above-racks"

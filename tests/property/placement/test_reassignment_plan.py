@@ -66,16 +66,16 @@ def test_the_plan_reaches_r_with_minimal_moves(cluster: ClusterSnapshot) -> None
     (topic,) = cluster.topics
     made = plan_reassignment(cluster)
     moves = {move.partition.number: move for move in made.moves}
-    refusals = {refusal.partition.number for refusal in made.refusals}
+    rejections = {rejection.partition.number for rejection in made.rejections}
     assert topic.requirements is not None
     for one in topic.partitions:
         least = least_moves(cluster, one, topic.requirements.min_racks)
         if least is None:
-            assert one.number in refusals
+            assert one.number in rejections
             assert one.number not in moves
         elif least == 0:
             assert one.number not in moves
-            assert one.number not in refusals
+            assert one.number not in rejections
         else:
             move = moves[one.number]
             assert reaches(move.replicas, topic.requirements.min_racks, cluster.racks)
@@ -134,17 +134,17 @@ def test_replicas_on_brokers_without_a_rack_move_and_the_preferred_leader_last()
 
 def test_reasons_without_a_plan() -> None:
     two = scene({1: "a", 2: "a", 3: "b", 4: ""}, 3, partition(1, 2, 3))
-    (refusal,) = plan_reassignment(two).refusals
-    assert refusal.because == (
+    (rejection,) = plan_reassignment(two).rejections
+    assert rejection.because == (
         "3 racks are needed, and brokers that are up or have a replica are in 2 (a, b); add brokers in another rack, or"
         " lower min.insync.racks"
     )
     away = scene({1: "a", 2: "a", 3: "b"}, 2, partition(1, 2), fenced=frozenset({3}))
-    (refusal,) = plan_reassignment(away).refusals
-    assert "start the brokers of b" in refusal.because
+    (rejection,) = plan_reassignment(away).rejections
+    assert "start the brokers of b" in rejection.because
     moving = ReportedPartition("t", 0, 1, (1, 3, 2), (1, 3), adding=(2,), removing=(3,))
-    (refusal,) = plan_reassignment(scene({1: "a", 2: "a", 3: "b"}, 2, moving)).refusals
-    assert "being reassigned" in refusal.because
+    (rejection,) = plan_reassignment(scene({1: "a", 2: "a", 3: "b"}, 2, moving)).rejections
+    assert "being reassigned" in rejection.because
 
 
 def test_only_selected_topics_move_but_all_count_for_the_balance() -> None:

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from pyhooks.adoption.cluster import refusals_of
+from pyhooks.adoption.cluster import rejections_of
 from pyhooks.adoption.plan import (
     STEPS,
     AdoptionContext,
     AdoptionStep,
     Change,
     FeatureUpgrade,
-    ObservedRefusals,
-    RefusalReport,
+    ObservedRejections,
+    RejectionReport,
     StepName,
     TopicSetting,
     exit_status,
@@ -24,7 +24,7 @@ from pyhooks.adoption.run import Adoption
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka.features import ELR_FEATURE, METADATA_FEATURE, RACKS_FEATURE
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_RACKS_OBSERVE
-from pyhooks.kafka.topics import RefusedError
+from pyhooks.kafka.topics import RejectedError
 from pyhooks.placement.enforcement import BrokerResponse, Enforcement
 from pyhooks.placement.gate_forecast import (
     Broker,
@@ -47,7 +47,7 @@ UPGRADE = (
 OBSERVE = "kafka-configs.sh --bootstrap-server k1:9092 --alter --topic orders --add-config min.insync.racks.observe=2"
 ENFORCE = "kafka-configs.sh --bootstrap-server k1:9092 --alter --topic orders --add-config min.insync.racks=2"
 CHECK = "rackgate check --bootstrap k1:9092 --topic orders --expect-racks 2"
-IDLE = ObservedRefusals({}, 0)
+IDLE = ObservedRejections({}, 0)
 
 
 @dataclass
@@ -61,7 +61,7 @@ class SimulatedCluster:
     observed: int | None = None
     silent: tuple[int, ...] = ()
     behind: tuple[int, ...] = ()  # brokers that report what was in force at the beginning
-    counted: dict[int, ObservedRefusals] = field(default_factory=lambda: dict.fromkeys(RACKS, IDLE))
+    counted: dict[int, ObservedRejections] = field(default_factory=lambda: dict.fromkeys(RACKS, IDLE))
     exists: bool = True
     fails: Exception | None = None  # of each change
     applies: bool = True  # whether a change is applied, though it may fail
@@ -97,9 +97,9 @@ class SimulatedCluster:
         inherited = ConfigValue(1, "cluster" if self.level else "default")
         return IsrRequirements(M, ConfigValue(racks, "topic") if racks else inherited, observed)
 
-    def refusals(self) -> RefusalReport:
+    def rejections(self) -> RejectionReport:
         self.reads += 1
-        return RefusalReport(self.counted, {})
+        return RejectionReport(self.counted, {})
 
     def apply(self, change: Change) -> None:
         self.changes.append(change)
@@ -228,14 +228,14 @@ def test_another_observed_number_is_changed() -> None:
     assert cluster.observed == 2
 
 
-def test_appends_that_would_have_been_refused_stop_at_the_report_unless_accepted() -> None:
-    counted = {**dict.fromkeys(RACKS, IDLE), 2: ObservedRefusals({"orders": 7, "other": 9}, 20, {"orders": 50})}
+def test_appends_that_would_have_been_rejected_stop_at_the_report_unless_accepted() -> None:
+    counted = {**dict.fromkeys(RACKS, IDLE), 2: ObservedRejections({"orders": 7, "other": 9}, 20, {"orders": 50})}
     cluster = SimulatedCluster(observed=2, counted=counted)
     status, left, step = outcome(cluster)
     assert (status, left, step.state) == (1, "report", "not met")
     assert step.findings == (
         "orders: 7 appends with acks=all on broker 2 would have been rejected",
-        "broker 2: 4 appends to topics that it led earlier would have been rejected",
+        "broker 2: 4 appends to topics it led earlier would have been rejected",
     )
     assert "50 produce requests" in step.text
     assert cluster.changes == []
@@ -247,13 +247,13 @@ def test_a_report_without_any_produce_request_says_so() -> None:
     cluster = SimulatedCluster(observed=2)
     steps, _ = adoption(cluster, "report").plan()
     assert (steps[2].state, steps[2].text.split(",")[0]) == ("done", "nothing was produced since the leaders lead")
-    cluster.counted[1] = ObservedRefusals({}, 0, {"orders": 7})
+    cluster.counted[1] = ObservedRejections({}, 0, {"orders": 7})
     steps, _ = adoption(cluster, "report").plan()
     assert steps[2].text.startswith("nothing would have been rejected; 7 produce requests were counted")
 
 
-def test_refusals_of_other_topics_do_not_count() -> None:
-    counted = dict.fromkeys(RACKS, ObservedRefusals({"other": 9}, 9))
+def test_rejections_of_other_topics_do_not_count() -> None:
+    counted = dict.fromkeys(RACKS, ObservedRejections({"other": 9}, 9))
     assert outcome(SimulatedCluster(counted=counted))[0] == 0
 
 
@@ -348,8 +348,8 @@ def test_killed_at_each_change_a_repetition_continues(number: int, *, applied: b
     assert (cluster.observed, cluster.level, cluster.racks, len(cluster.changes)) == (2, 1, 2, 3)
 
 
-def test_a_refused_change_is_not_met_and_an_unanswered_one_is_verified() -> None:
-    cluster = SimulatedCluster(fails=RefusedError("rejected by the cluster: policy", exit_status=1), applies=False)
+def test_a_rejected_change_is_not_met_and_an_unanswered_one_is_verified() -> None:
+    cluster = SimulatedCluster(fails=RejectedError("rejected by the cluster: policy", exit_status=1), applies=False)
     status, left, step = outcome(cluster)
     assert (status, left, step.text) == (1, "observe", "rejected by the cluster: policy")
     cluster = SimulatedCluster(fails=RackgateError("no response in time"))
@@ -386,7 +386,7 @@ def test_a_deleted_topic_is_unknown() -> None:
     assert (difference.known, difference.text) == (False, "topic orders: there is no such topic")
 
 
-def test_refusals_are_read_from_beans() -> None:
+def test_rejections_are_read_from_beans() -> None:
     bean = "kafka.server:type=BrokerTopicMetrics,name="
     rows = [
         (f"{bean}ObservedRackCheckFailuresPerSec", "Count", "12"),
@@ -394,8 +394,8 @@ def test_refusals_are_read_from_beans() -> None:
         (f"{bean}TotalProduceRequestsPerSec", "Count", "90"),
         (f"{bean}TotalProduceRequestsPerSec,topic=orders", "Count", "40"),
     ]
-    refusals = refusals_of(rows)
-    assert refusals == ObservedRefusals({"orders": 5}, 12, {"orders": 40})
-    assert refusals.earlier == 7
+    rejections = rejections_of(rows)
+    assert rejections == ObservedRejections({"orders": 5}, 12, {"orders": 40})
+    assert rejections.earlier == 7
     with pytest.raises(LookupError, match="ObservedRackCheckFailuresPerSec"):
-        refusals_of(rows[1:])
+        rejections_of(rows[1:])

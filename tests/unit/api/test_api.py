@@ -80,8 +80,8 @@ def test_the_example_of_the_gate() -> None:
 
 
 def test_the_example_of_a_stored_history() -> None:
-    output = run_python(example("judge_history"), str(HISTORY), "refusals", "recovery")
-    assert output.splitlines() == ["refusals: true", "recovery: true"]
+    output = run_python(example("judge_history"), str(HISTORY), "rejections", "recovery")
+    assert output.splitlines() == ["rejections: true", "recovery: true"]
 
 
 def test_a_program_outside_is_run_again_in_a_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def test_a_rejection_before_the_fault_or_after_the_heal_is_ignored(at_s: float, 
     name = "org.apache.kafka.common.errors.NotEnoughRacksException"
     rejection = event(at_s, "probe", "produce", "fail", topic="t", key="k", exception=name)
     probe = availability._probe(availability.probe_attempts([rejection], "t"), FAULT, None, None, 0)
-    assert (probe["refused"], probe["first_refusal_after_s"]) == (1, after_s)
+    assert (probe["rejected"], probe["first_rejection_after_s"]) == (1, after_s)
 
 
 def test_a_fault_that_was_only_injected_is_not_verified() -> None:
@@ -141,7 +141,7 @@ def behaviour_with(**changes: Any) -> str:
         "intended": 100,
         "acked": 99,
         "probe_acked": 50,
-        "probe_refused": 0,
+        "probe_rejected": 0,
         "fewest_racks": 2,
         "accepting_share": 0.95,
     }
@@ -153,10 +153,10 @@ def behaviour_with(**changes: Any) -> str:
     [
         ({}, "continued"),
         ({"fewest_racks": 1}, "continued unprotected"),
-        ({"acked": 0, "probe_acked": 0, "probe_refused": 50}, "was rejected"),
+        ({"acked": 0, "probe_acked": 0, "probe_rejected": 50}, "was rejected"),
         ({"acked": 0, "probe_acked": 0}, "unknown"),  # timeouts are not rejections
-        ({"acked": 1, "probe_acked": 0, "probe_refused": 50}, "unknown"),  # rejections, but one acknowledgement
-        ({"probe_refused": 1}, "unknown"),
+        ({"acked": 1, "probe_acked": 0, "probe_rejected": 50}, "unknown"),  # rejections, but one acknowledgement
+        ({"probe_rejected": 1}, "unknown"),
         ({"probe_acked": 0}, "unknown"),  # the probe had no acknowledgement
         ({"probe_acked": 0, "fewest_racks": 1}, "unknown"),
         ({"acked": 90}, "unknown"),
@@ -171,7 +171,7 @@ def test_behaviour_is_decided_only_from_complete_evidence(changes: dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("exception", "refusal"),
+    ("exception", "rejection"),
     [
         ("org.apache.kafka.common.errors.NotEnoughRacksException", True),
         ("org.apache.kafka.common.errors.NotEnoughReplicasException", True),
@@ -179,31 +179,31 @@ def test_behaviour_is_decided_only_from_complete_evidence(changes: dict[str, Any
         (None, False),
     ],
 )
-def test_only_not_enough_racks_or_replicas_is_a_rejection(exception: str | None, refusal: bool) -> None:
+def test_only_not_enough_racks_or_replicas_is_a_rejection(exception: str | None, rejection: bool) -> None:
     failed = event(30, "probe", "produce", "fail", topic="t", key="k", exception=exception)
-    assert [availability.is_refusal(attempt) for attempt in availability.probe_attempts([failed], "t")] == [refusal]
+    assert [availability.is_rejection(attempt) for attempt in availability.probe_attempts([failed], "t")] == [rejection]
 
 
-def probe_attempt(sent_s: float, duration_ms: float, *, refused: bool = False) -> Event:
-    name = "org.apache.kafka.common.errors.NotEnoughRacksException" if refused else None
+def probe_attempt(sent_s: float, duration_ms: float, *, rejected: bool = False) -> Event:
+    name = "org.apache.kafka.common.errors.NotEnoughRacksException" if rejected else None
     sent_ns = round(sent_s * NS)
     return Event(
         sent_ns + round(duration_ms * 1e6),
         0,
         "probe",
         "produce",
-        "fail" if refused else "ok",
+        "fail" if rejected else "ok",
         None,
         {"topic": "t", "key": "k", "exception": name, "sent_ns": sent_ns},
     )
 
 
-def test_attempts_during_catch_up_begin_after_the_last_refusal() -> None:
+def test_attempts_during_catch_up_begin_after_the_last_rejection() -> None:
     events = [
         probe_attempt(10, 3),
         probe_attempt(11, 5),
-        probe_attempt(30, 1, refused=True),
-        probe_attempt(57, 1, refused=True),
+        probe_attempt(30, 1, rejected=True),
+        probe_attempt(57, 1, rejected=True),
         probe_attempt(57.1, 700),
         probe_attempt(58, 4),
         probe_attempt(70, 900),
@@ -217,7 +217,7 @@ def test_attempts_during_catch_up_begin_after_the_last_refusal() -> None:
     }
 
 
-def test_without_refusals_catch_up_begins_when_the_rack_is_observed_in_the_isr() -> None:
+def test_without_rejections_catch_up_begins_when_the_rack_is_observed_in_the_isr() -> None:
     attempts = availability.probe_attempts([probe_attempt(10, 3), probe_attempt(57, 90), probe_attempt(58, 6)], "t")
     states = [partition_state(10, "a", "b"), partition_state(25, "a"), partition_state(57.5, "a", "b")]
     figures = availability.catch_up(attempts, FAULT, states, PLAN)

@@ -68,7 +68,7 @@ def test_the_question_plan_has_the_required_arms_and_cell(tmp_path: Path) -> Non
         "candidate",
         "positive",
     ]
-    assert (cell.judged, cell.refusing) == ((0.5,), frozenset())
+    assert (cell.judged, cell.rejecting) == ((0.5,), frozenset())
     latency = cell.scenario.latency
     assert (latency.blocks, latency.min_blocks, latency.pieces, latency.piece_s) == (10, 10, 3, 0.6)
     question = cell.question
@@ -95,7 +95,7 @@ def test_every_cell_has_the_positive_control(name: str) -> None:
     for cell in scenarios.load(name).cells:
         positive = [arm.id for arm in cell.scenario.latency_arms if arm.latency == "positive"]
         assert positive == ["P"]
-        assert "P" not in cell.refusing
+        assert "P" not in cell.rejecting
 
 
 def test_the_full_plan_has_the_required_cells_and_meets_its_target(tmp_path: Path) -> None:
@@ -111,12 +111,12 @@ def test_the_full_plan_has_the_required_cells_and_meets_its_target(tmp_path: Pat
     assert {setting.client for setting in settings} == {"confluent", "java"}
     arms = {arm.id: (arm.min_insync_replicas, arm.min_insync_racks) for arm in full.latency_arms}
     assert arms == {"A": (3, 1), "A'": (3, 1), "B": (2, 2), "C": (2, 1), "P": (1, 1)}
-    refusing = {cell.id: set(cell.refusing) for cell in full.cells if cell.refusing}
-    assert refusing == {"isr-2-in-2": {"A"}, "isr-2-in-1": {"A", "A'", "B"}}
+    rejecting = {cell.id: set(cell.rejecting) for cell in full.cells if cell.rejecting}
+    assert rejecting == {"isr-2-in-2": {"A"}, "isr-2-in-1": {"A", "A'", "B"}}
     assert all(
         cell.scenario.latency.blocks >= full.latency.min_blocks
         for cell in full.cells
-        if cell.scenario.role("baseline").id not in cell.refusing
+        if cell.scenario.role("baseline").id not in cell.rejecting
     )
     # Where M=3 rejects, R=2 is compared only with M=2, which has its own control.
     roles = {cell.id: {arm.id: arm.latency for arm in cell.scenario.latency_arms} for cell in full.cells}

@@ -31,7 +31,7 @@ from bench.run import (
     cell_measurement,
     instruments,
     measurement_session,
-    refusal_probe,
+    rejection_probe,
     run_result,
     run_store,
     sustained_rate,
@@ -113,7 +113,7 @@ class FakeTopics(BenchTopics):
 
 
 class FakeSession(MeasurementSession):
-    """Writes an empty folder for each load; its topics refuse records as the gate should, unless a test sets others."""
+    """Writes an empty folder for each load; its topics reject records as the gate should, unless a test sets others."""
 
     driven_slots: list[tuple[str, tuple[Slot, ...], str]]
     required: dict[str, Requirement]
@@ -128,7 +128,7 @@ class FakeSession(MeasurementSession):
         path.mkdir()
         return path
 
-    def refusals(self, bootstrap: str, topics: Sequence[str]) -> dict[str, str]:  # noqa: ARG002 - as the real one
+    def rejections(self, bootstrap: str, topics: Sequence[str]) -> dict[str, str]:  # noqa: ARG002 - as the real one
         if self.responses is not None:
             return self.responses(topics)
         isr = self.target.brokers.isr  # type: ignore[attr-defined]
@@ -190,7 +190,7 @@ def test_a_cell_is_measured_block_by_block_in_its_state(this: FakeSession) -> No
     assert this.store.warm_up(cell.id) is not None
     assert this.target.states == [StateBrokers((1, 3, 2), (5, 4)), "healed"]  # type: ignore[attr-defined]
     (seen,) = this.store.cell(cell.id)
-    assert (seen["refused"], seen["rate_per_s"], seen["isr_racks"]) == ({}, 200.0, ["a", "b"])
+    assert (seen["rejected"], seen["rate_per_s"], seen["isr_racks"]) == ({}, 200.0, ["a", "b"])
     assert this.notes == []
     assert this.round_trips == {cell_measurement.UNDER_LOAD: [{"source": "clients"}]}
     names = [name for name, _, _ in this.driven_slots]
@@ -202,22 +202,22 @@ def test_a_cell_is_measured_block_by_block_in_its_state(this: FakeSession) -> No
         assert {slot.block for slot in slots} == {at}
 
 
-def test_an_arm_that_refuses_gets_no_load_and_is_noted(this: FakeSession) -> None:
+def test_an_arm_that_rejects_gets_no_load_and_is_noted(this: FakeSession) -> None:
     cell = cell_of("isr-2-in-1")
     cell_measurement.measure(this, cell)
     (seen,) = this.store.cell(cell.id)
-    assert seen["refused"] == {
+    assert seen["rejected"] == {
         "A": "NotEnoughReplicasException",
         "A'": "NotEnoughReplicasException",
         "B": "NotEnoughRacksException",
     }
-    assert seen["expected_to_refuse"] == ["A", "A'", "B"]
-    assert list(seen["refused_after"]) == list(seen["refused"]) == ["A", "A'", "B"]
+    assert seen["expected_to_reject"] == ["A", "A'", "B"]
+    assert list(seen["rejected_after"]) == list(seen["rejected"]) == ["A", "A'", "B"]
     assert {slot.arm for _, slots, _ in this.driven_slots for slot in slots} == {"C", "P"}
     assert len({slot.topic for _, slots, _ in this.driven_slots for slot in slots}) == 5
 
 
-def test_an_arm_that_acknowledges_where_refusal_is_expected_fails_the_run(this: FakeSession) -> None:
+def test_an_arm_that_acknowledges_where_rejection_is_expected_fails_the_run(this: FakeSession) -> None:
     cell = cell_of("isr-2-in-1")
     for exception in ("", "NotEnoughRacksException"):
 
@@ -228,8 +228,10 @@ def test_an_arm_that_acknowledges_where_refusal_is_expected_fails_the_run(this: 
         this.responses = answers
         cell_measurement.measure(this, cell)
         seen = this.store.cell(cell.id)
-        arms = [{"arm": arm.id, "label": arm.label, "refused": False, "acked": 1} for arm in cell.scenario.latency_arms]
-        found = {"cell": cell.id, "findings": seen[-1], "refusals": run_result.refusals_by_lab(seen), "arms": arms}
+        arms = [
+            {"arm": arm.id, "label": arm.label, "rejected": False, "acked": 1} for arm in cell.scenario.latency_arms
+        ]
+        found = {"cell": cell.id, "findings": seen[-1], "rejections": run_result.rejections_by_lab(seen), "arms": arms}
         reasons = [(reason.verdict, reason.subject) for reason in exit_reasons._of_cell(found)]
         assert reasons == ([] if exception else [("failed", "cell isr-2-in-1: M=2, R=2")])
 
@@ -350,7 +352,7 @@ def test_a_load_has_the_partitions_of_its_cell(this: FakeSession) -> None:
     assert this.load("outage", ()).partitions == this.load("x", (), cell=cell_of("healthy-20")).partitions == 1
 
 
-def test_a_cell_in_which_every_arm_refuses_ends_the_run(this: FakeSession) -> None:
+def test_a_cell_in_which_every_arm_rejects_ends_the_run(this: FakeSession) -> None:
     this.responses = lambda names: dict.fromkeys(names, "NotEnoughReplicasException")
     with pytest.raises(RackgateError, match="cell healthy-20: every arm rejects"):
         cell_measurement.measure(this, cell_of("healthy-20"))
@@ -517,7 +519,7 @@ def test_the_java_producer_s_own_clock_times_the_end_of_a_record() -> None:
     assert client.flush(0.01) == 0
 
 
-def test_a_probe_distinguishes_acks_refusals_and_other_results() -> None:
+def test_a_probe_distinguishes_acks_rejections_and_other_results() -> None:
     answers = {
         "open": sent(),
         "shut": sent(JavaError([f"{ERRORS}.NotEnoughRacksException", RETRIABLE], "")),
@@ -532,12 +534,12 @@ def test_a_probe_distinguishes_acks_refusals_and_other_results() -> None:
             return future
 
     producer: Any = Probe()
-    assert refusal_probe.refusal(producer, "open") == ""
-    assert refusal_probe.refusal(producer, "shut") == "NotEnoughRacksException"
+    assert rejection_probe.rejection(producer, "open") == ""
+    assert rejection_probe.rejection(producer, "shut") == "NotEnoughRacksException"
     with pytest.raises(RackgateError, match=r"lost .*TimeoutException 3"):
-        refusal_probe.refusal(producer, "lost")
+        rejection_probe.rejection(producer, "lost")
     with pytest.raises(RackgateError, match=r"topic silent .*3 times"):
-        refusal_probe.refusal(producer, "silent", response_s=0.01)
+        rejection_probe.rejection(producer, "silent", response_s=0.01)
 
 
 @pytest.mark.parametrize("client", ["confluent", "java"])

@@ -61,7 +61,7 @@ def simulate(
             rounds.append({"block": block, "arm": arm, "n": records, "p50_ms": block_ms, "p99_ms": p99_ms})
             counts[arm][block] = bin_counts(latency_ms)
     share = {"p50": late, "p99": late}
-    summary = {arm: {"intended": 100, "acked": 100, "refused": False, "late_share": share} for arm in true_ratios}
+    summary = {arm: {"intended": 100, "acked": 100, "rejected": False, "late_share": share} for arm in true_ratios}
     return CellMeasurements(cell, rounds, summary, counts)
 
 
@@ -91,12 +91,12 @@ def test_a_cell_whose_usual_baseline_rejects_uses_its_own() -> None:
     full = plans.load("full")
     cell = next(cell for cell in full.cells if cell.id == "isr-2-in-2")
     complete = simulate(cell, {"B": 1.0, "C": 1.0, "C'": 1.0, "P": 0.5}, 5, noise=0.01)
-    refused = {"intended": 0, "acked": 0, "refused": True, "late_share": None}
-    (rows,) = compare([dataclasses.replace(complete, summary={**complete.summary, "A": refused})])
+    rejected = {"intended": 0, "acked": 0, "rejected": True, "late_share": None}
+    (rows,) = compare([dataclasses.replace(complete, summary={**complete.summary, "A": rejected})])
     by_arm = {row["arm"]: row for row in rows if row["at"] == "p50"}
     assert {row["against"] for row in rows} == {"C"}
     assert (by_arm["B"]["verdict"], by_arm["C'"]["verdict"]) == ("equivalent", "equivalent")
-    assert (by_arm["A"]["verdict"], by_arm["A"]["reason"], by_arm["A"]["refused"]) == ("undecided", "refused", ["A"])
+    assert (by_arm["A"]["verdict"], by_arm["A"]["reason"], by_arm["A"]["rejected"]) == ("undecided", "rejected", ["A"])
     assert by_arm["A"]["ratio"] is None
 
 
@@ -111,7 +111,7 @@ def test_a_cell_among_many_needs_more_evidence_than_a_single_one() -> None:
         compare([measurements(cell, 1.0) for cell in cells(13)])
 
 
-def test_cells_with_different_rules_are_refused() -> None:
+def test_cells_with_different_rules_are_rejected() -> None:
     one, two = cells(2)
     other = dataclasses.replace(TAIL, latency=dataclasses.replace(TAIL.latency, alpha=0.5))
     with pytest.raises(ValueError, match="same rules"):

@@ -200,7 +200,7 @@ def test_the_key_is_in_the_user_s_home_by_default(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("problem", ["readable", "link", "empty", "short", "folder"])
-def test_a_key_that_another_user_could_have_read_or_planted_is_refused(
+def test_a_key_that_another_user_could_have_read_or_planted_is_rejected(
     state: Path, tmp_path: Path, problem: str
 ) -> None:
     run_conditions.user_key(tmp_path / "out")
@@ -220,7 +220,7 @@ def test_a_key_that_another_user_could_have_read_or_planted_is_refused(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other users")
-def test_a_key_of_another_user_is_refused(state: Path, tmp_path: Path) -> None:
+def test_a_key_of_another_user_is_rejected(state: Path, tmp_path: Path) -> None:
     run_conditions.user_key(tmp_path / "out")
     os.chown(state / "rackgate" / "secrets.key", 65534, -1)
     with pytest.raises(RackgateError, match="belongs to user 65534"):

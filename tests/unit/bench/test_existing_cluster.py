@@ -128,7 +128,7 @@ def test_an_impossible_request_is_a_one_line_error(
     assert "\n" not in str(caught.value)
 
 
-def test_a_plan_without_a_state_of_the_cluster_s_is_refused() -> None:
+def test_a_plan_without_a_state_of_the_cluster_s_is_rejected() -> None:
     full = scenarios.load("full")
     impossible = tuple(cell for cell in full.cells if cell.id == "broker-gone")
     with pytest.raises(RackgateError, match="no cell of scenario full"):
@@ -256,8 +256,8 @@ def test_an_executor_that_cannot_run_load_is_a_one_line_error() -> None:
     executors._check(host())
     with pytest.raises(RackgateError, match=r"h/0 .*3\.11\.2.* can't load pandas.*README"):
         executors._check(host(trouble="load pandas: no module"))
-    with pytest.raises(RackgateError, match=r"h/0 .*broker 2 at h2:9: refused"):
-        executors._check(host(unreached={"2": "h2:9: refused"}))
+    with pytest.raises(RackgateError, match=r"h/0 .*broker 2 at h2:9: rejected"):
+        executors._check(host(unreached={"2": "h2:9: rejected"}))
     # one executor must report the starts of loads
     unreachable = dataclasses.replace(host(), clock=ClockOffset(0.0, 20.0, "job", same=False))
     executors._check_clocks([unreachable, host()], "driver:1")

@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.analysis import exit_reasons
-from bench.analysis.availability import NS, REFUSED, UNKNOWN, UNPROTECTED
+from bench.analysis.availability import NS, REJECTED, UNKNOWN, UNPROTECTED
 from bench.cli import bench_app
-from bench.outages import destruction, outage_page, outage_results, refusal_metrics
+from bench.outages import destruction, outage_page, outage_results, rejection_metrics
 from bench.plan import outage_plan
 from outage_benchmark_results import ARM, LAB, OUTAGES, PLAN, outage, result
 from pyhooks.checkers.cluster_view import RecordedFault
@@ -101,7 +101,7 @@ def test_an_invalid_plan_is_an_error_that_names_the_key(tmp_path: Path, old: str
 
 
 def poll(at_s: float, broker: int, count: int | None, *, answered: bool = True) -> Event:
-    topics = {} if count is None else {"t": {refusal_metrics.REFUSED: count}}
+    topics = {} if count is None else {"t": {rejection_metrics.REJECTED: count}}
     data: dict[str, Any] = {
         "broker": broker,
         "latency_ms": 1.0,
@@ -115,13 +115,13 @@ def poll(at_s: float, broker: int, count: int | None, *, answered: bool = True) 
 
 def test_the_first_rejection_is_bounded_by_the_previous_poll_of_the_meter() -> None:
     events = [poll(9.5, 1, 7), poll(9.9, 3, 0), poll(12, 3, 50), poll(18, 1, 7), poll(18.5, 1, 9), poll(25, 1, 20)]
-    first = refusal_metrics.first_refusal(events, "t", FAULT, unavailable={3, 4}, until_ns=34 * NS)
+    first = rejection_metrics.first_rejection(events, "t", FAULT, unavailable={3, 4}, until_ns=34 * NS)
     assert first == {"after_s": 8.5, "at_most_early_s": 0.5, "counted": 13, "answers": 3}
 
 
 def test_a_meter_that_first_appears_under_the_fault_started_at_zero() -> None:
     polls = [poll(9, 1, None), poll(20, 1, 1)]
-    first = refusal_metrics.first_refusal(polls, "t", FAULT, unavailable=(), until_ns=34 * NS)
+    first = rejection_metrics.first_rejection(polls, "t", FAULT, unavailable=(), until_ns=34 * NS)
     assert first == {"after_s": 10.0, "at_most_early_s": 10.0, "counted": 1, "answers": 1}
 
 
@@ -131,7 +131,7 @@ def test_a_meter_that_first_appears_under_the_fault_started_at_zero() -> None:
     ids=["not queried", "no response under the fault", "no response before the fault"],
 )
 def test_without_polls_the_time_of_the_first_rejection_is_unknown(events: list[Event]) -> None:
-    first = refusal_metrics.first_refusal(events, "t", FAULT, unavailable=(), until_ns=34 * NS)
+    first = rejection_metrics.first_rejection(events, "t", FAULT, unavailable=(), until_ns=34 * NS)
     assert (first["after_s"], first["answers"]) == (None, 0)
 
 
@@ -180,7 +180,7 @@ def test_an_unverified_outage_is_unknown_and_in_no_mean() -> None:
     assert (killed["outages"], killed["proved"], killed["fault_share"]["outages"]) == (3, 2, 2)
     assert outage_results.common_behaviour(killed) == "unknown"
     assert outage_results.common_behaviour(cut) == "was rejected"
-    assert cut["first_refusal_probe_s"]["low"] is None
+    assert cut["first_rejection_probe_s"]["low"] is None
 
 
 def test_only_topics_that_rejected_records_have_a_time_to_first_ack() -> None:
@@ -302,9 +302,9 @@ FULL_ISR = {"at_s": 20.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]}
         (1, {"window_s": None, "behaviour": UNKNOWN}, "unknown", "was not observed to leave its ISR"),
         (0, {"behaviour": UNPROTECTED}, "failed",
          "Accepted records, but should reject them: its ISR was 2 brokers in rack a; M=3, R=1."),
-        (4, {"behaviour": REFUSED, "settled_done": 0}, "failed",
+        (4, {"behaviour": REJECTED, "settled_done": 0}, "failed",
          "Rejected records, but should accept them: its ISR was 2 "),
-        (5, {"behaviour": REFUSED}, "failed", "Rejected records, but should accept them"),
+        (5, {"behaviour": REJECTED}, "failed", "Rejected records, but should accept them"),
     ],
 )  # fmt: skip
 def test_a_topic_that_contradicts_its_isr_is_an_objection(

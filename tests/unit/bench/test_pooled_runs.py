@@ -1,4 +1,4 @@
-"""Runs kept in runs.jsonl: histograms, appended lines, pooled analysis, refusal of a changed plan."""
+"""Runs kept in runs.jsonl: histograms, appended lines, pooled analysis, rejection of a changed plan."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def measure(seed: int, plan: Scenario = PLAN) -> CellMeasurements:
             rounds.append({"block": block, "arm": arm, "n": RECORDS, "p50_ms": float(p50), "p99_ms": float(p99)})
             counts[arm][block] = bin_counts(latency_ms)
     late = {"p50": 0.01 * seed, "p99": 0.02}
-    entry = {"intended": RECORDS, "acked": RECORDS, "refused": False, "late_share": late}
+    entry = {"intended": RECORDS, "acked": RECORDS, "rejected": False, "late_share": late}
     return CellMeasurements(cell, rounds, {arm: {"arm": arm, **entry} for arm in TRUE_MS}, counts)
 
 
@@ -147,7 +147,7 @@ def test_a_run_of_another_build_is_listed_and_not_pooled(tmp_path: Path) -> None
     ]
 
 
-def test_a_plan_that_changed_after_a_run_is_refused(tmp_path: Path) -> None:
+def test_a_plan_that_changed_after_a_run_is_rejected(tmp_path: Path) -> None:
     append(tmp_path, "r1", measure(1))
     pooled_runs.check_plan(tmp_path, dataclasses.replace(PLAN, target_min=5.0).as_json())
     pooled_runs.check_plan(tmp_path, dataclasses.replace(PLAN, name="another", seed=3).as_json())

@@ -37,7 +37,7 @@ def comparison(log_ratios: Any, arm: str = "B", at: str = "p50", **changes: Any)
     interval = estimate.interval(0.025)
     row = {
         "arm": arm, "against": "A", "at": at, "is_control": False, "verdict": "undecided", "reason": "noise",
-        "refused": [], "error": estimate.log_ratio.error, "freedom": estimate.log_ratio.freedom, "band": BAND,
+        "rejected": [], "error": estimate.log_ratio.error, "freedom": estimate.log_ratio.freedom, "band": BAND,
         "mean_ratio": math.exp(estimate.ratios[-1].point),
         "ratio": {"low": interval.low, "point": interval.point, "high": interval.high},
     }  # fmt: skip
@@ -208,7 +208,7 @@ def test_rejecting_arms_and_missing_ratios_are_compared() -> None:
         data["cells"][0]["comparisons"][0] |= changes
         return data
 
-    rejecting = with_row(refused=["A"], ratio=None, reason="refused")
+    rejecting = with_row(rejected=["A"], ratio=None, reason="rejected")
     missing = with_row(ratio=None, reason="missing")
     assert result_comparison.compare_results(rejecting, rejecting)["verdict"] == "alike"
     only_b_rejects = result_comparison.compare_results(plain, rejecting)

@@ -104,4 +104,4 @@ def test_arms_of_a_cell_are_drawn_around_its_label(result: dict[str, Any]) -> No
     ],
 )
 def test_rejecting_arms_are_listed(arms: list[str], text: str) -> None:
-    assert cell_table.refusing_arms(arms) == text
+    assert cell_table.rejecting_arms(arms) == text

@@ -93,21 +93,21 @@ GATE_ERRORS = {"A": "NotEnoughReplicasException", "A'": "NotEnoughReplicasExcept
 @pytest.mark.parametrize(
     ("cell", "lab", "changes", "failed"),
     [
-        (1, 1, {"refused": {}, "refused_after": {}}, ["A", "A'"]),
+        (1, 1, {"rejected": {}, "rejected_after": {}}, ["A", "A'"]),
         # Only in the first of two labs, and only at its end.
-        (1, 0, {"refused_after": {}}, ["A", "A'"]),
-        (0, 0, {"refused": {"B": "NotEnoughRacksException"}}, ["B"]),
-        (0, 1, {"refused_after": {"C": "NotEnoughRacksException"}}, ["C"]),
-        (1, 1, {"refused": {**GATE_ERRORS, "B": "NotEnoughRacksException"}, "refused_after": GATE_ERRORS}, ["B"]),
+        (1, 0, {"rejected_after": {}}, ["A", "A'"]),
+        (0, 0, {"rejected": {"B": "NotEnoughRacksException"}}, ["B"]),
+        (0, 1, {"rejected_after": {"C": "NotEnoughRacksException"}}, ["C"]),
+        (1, 1, {"rejected": {**GATE_ERRORS, "B": "NotEnoughRacksException"}, "rejected_after": GATE_ERRORS}, ["B"]),
     ],
 )
 def test_an_arm_that_rejects_or_accepts_unexpectedly_is_a_failure(
     result: dict[str, Any], cell: int, lab: int, changes: dict[str, Any], failed: list[str]
 ) -> None:
     measured_cell = result["cells"][cell]
-    measured_cell["refusals"][lab] |= changes
+    measured_cell["rejections"][lab] |= changes
     labels = {arm["arm"]: arm["label"] for arm in measured_cell["arms"]}
-    accepted = "refused" not in changes or not changes["refused"]
+    accepted = "rejected" not in changes or not changes["rejected"]
     accepted &= cell == 1
     assert objections(result) == (
         1,
@@ -125,13 +125,13 @@ def test_a_cell_without_attempts_or_acknowledgements_is_unknown(result: dict[str
     assert (status, row["verdict"], row["subject"]) == (2, "unknown", "cell healthy: M=2, R=2")
     assert "_MSG_TIMED_OUT" in row["text"]
     # Results of earlier versions do not distinguish rejections from other errors.
-    healthy["arms"][2] |= {"refused": True, "refused_with": "_MSG_TIMED_OUT"}
+    healthy["arms"][2] |= {"rejected": True, "rejected_with": "_MSG_TIMED_OUT"}
     del healthy["arms"][2]["error"]
     assert conclude(result) == (2, [row])
-    healthy["refusals"] = []
+    healthy["rejections"] = []
     assert objections(result) == (2, [("unknown", "cell healthy")])
     # Results of earlier versions have no row for each lab.
-    healthy["findings"] |= {"refused": {"B": "x"}, "expected_to_refuse": []}
+    healthy["findings"] |= {"rejected": {"B": "x"}, "expected_to_reject": []}
     assert conclude(result)[0] == 1
 
 

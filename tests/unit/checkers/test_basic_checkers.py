@@ -14,7 +14,7 @@ from pyhooks.checkers.phases import OK, check_phases
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event, Outcome
 
-REFUSED = "org.apache.kafka.common.errors.NotEnoughRacksException"
+REJECTED = "org.apache.kafka.common.errors.NotEnoughRacksException"
 TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
 
 
@@ -73,13 +73,21 @@ def attempt(at: int, outcome: Outcome | None, exception: str | None = None, topi
     ("events", "valid", "reason"),
     [
         ([*phase("p", 0, 9, OK), attempt(1, "ok"), attempt(2, "ok")], "true", ""),
-        ([*phase("p", 0, 9, REFUSED), attempt(1, "fail", REFUSED), attempt(2, "fail", REFUSED)], "true", ""),
-        ([*phase("p", 0, 9, REFUSED), attempt(1, "fail", REFUSED), attempt(2, "ok")], "false", "seq 2 got ok"),
-        ([*phase("p", 0, 9, OK), attempt(1, "ok"), attempt(2, "fail", REFUSED)], "false", "expected ok"),
-        ([*phase("p", 0, 9, REFUSED), attempt(1, "fail", "X"), attempt(2, "fail", REFUSED)], "false", "got X"),
-        ([*phase("p", 0, 9, REFUSED, 0, 70), attempt(1, "fail", REFUSED), attempt(2, "fail", REFUSED)], "false", "70"),
-        ([*phase("p", 0, 9, REFUSED, None), attempt(1, "fail", REFUSED), attempt(2, "fail", REFUSED)], "unknown", ""),
-        ([*phase("p", 0, 9, REFUSED), attempt(1, "unknown", TIMEOUT), attempt(2, "fail", REFUSED)], "unknown", ""),
+        ([*phase("p", 0, 9, REJECTED), attempt(1, "fail", REJECTED), attempt(2, "fail", REJECTED)], "true", ""),
+        ([*phase("p", 0, 9, REJECTED), attempt(1, "fail", REJECTED), attempt(2, "ok")], "false", "seq 2 got ok"),
+        ([*phase("p", 0, 9, OK), attempt(1, "ok"), attempt(2, "fail", REJECTED)], "false", "expected ok"),
+        ([*phase("p", 0, 9, REJECTED), attempt(1, "fail", "X"), attempt(2, "fail", REJECTED)], "false", "got X"),
+        (
+            [*phase("p", 0, 9, REJECTED, 0, 70), attempt(1, "fail", REJECTED), attempt(2, "fail", REJECTED)],
+            "false",
+            "70",
+        ),
+        (
+            [*phase("p", 0, 9, REJECTED, None), attempt(1, "fail", REJECTED), attempt(2, "fail", REJECTED)],
+            "unknown",
+            "",
+        ),
+        ([*phase("p", 0, 9, REJECTED), attempt(1, "unknown", TIMEOUT), attempt(2, "fail", REJECTED)], "unknown", ""),
         ([*phase("p", 0, 9, OK), attempt(1, "ok")], "unknown", "1 attempts"),
         ([*phase("p", 0, 9, OK), attempt(1, "ok"), attempt(10, "ok")], "unknown", "1 attempts"),
         ([*phase("p", 0, 9, OK), attempt(1, "ok", topic="u"), attempt(2, "ok", topic="u")], "unknown", "0 attempts"),

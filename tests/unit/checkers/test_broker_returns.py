@@ -25,8 +25,8 @@ def registration_line(broker: int = 3, records: int = 4) -> str:
 def short_outage(
     log_text: str | None,
     *,
-    refused_s: tuple[float, float] = (0.0, 0.25),
-    refused_again_s: tuple[float, float] = (0.0, 0.0),
+    rejected_s: tuple[float, float] = (0.0, 0.25),
+    rejected_again_s: tuple[float, float] = (0.0, 0.0),
     logged_s: float = 0.0,
     verified_s: float = 1.0,
     brokers: tuple[int, ...] = (3,),
@@ -35,19 +35,19 @@ def short_outage(
 
     Args:
         log_text: log line of the registration; None if it is not logged.
-        refused_s: interval of rejections, from the first record after the heal, in seconds.
-        refused_again_s: second interval of rejections.
+        rejected_s: interval of rejections, from the first record after the heal, in seconds.
+        rejected_again_s: second interval of rejections.
         logged_s: time of the log line.
         verified_s: time at which the heal is verified.
         brokers: brokers in rack b.
     """
     cluster = Simulated({1: "a", 2: "a", **dict.fromkeys(brokers, "b")})
 
-    def run_for(seconds: float, refused: tuple[tuple[int, int], ...] = (), observed_from: int = 0) -> None:
+    def run_for(seconds: float, rejected: tuple[tuple[int, int], ...] = (), observed_from: int = 0) -> None:
         """Send a record every 0.1 s and observe the complete ISR every 0.5 s."""
         until, observed_ns = cluster.now + round(seconds * S), 0
         while cluster.now < until:
-            cluster.down = set(brokers) if any(begin <= cluster.now < end for begin, end in refused) else set()
+            cluster.down = set(brokers) if any(begin <= cluster.now < end for begin, end in rejected) else set()
             cluster.produce()
             cluster.down = set()
             if cluster.now - observed_ns >= S // 2 and cluster.now >= observed_from:
@@ -62,7 +62,9 @@ def short_outage(
     cluster.step("kill-rack", "b", "heal")
     cluster.rest(1)
     at_ns = cluster.now
-    refused = tuple((at_ns + round(begin * S), at_ns + round(end * S)) for begin, end in (refused_s, refused_again_s))
+    rejected = tuple(
+        (at_ns + round(begin * S), at_ns + round(end * S)) for begin, end in (rejected_s, rejected_again_s)
+    )
     if log_text is not None:
         entries: list[list[Any]] = [[0, "INFO", "org.apache.kafka.controller.ClusterControlManager", log_text, []]]
         others = [registration_line(broker) for broker in brokers[1:]]
@@ -70,9 +72,9 @@ def short_outage(
         cluster.events.append(
             event(at_ns + round(logged_s * S), "server-log", "lines", None, node=101, entries=entries)
         )
-    run_for(verified_s, refused, at_ns + 3 * S // 10)
+    run_for(verified_s, rejected, at_ns + 3 * S // 10)
     cluster.step("kill-rack", "b", "healed", "ok")
-    run_for(8, refused)
+    run_for(8, rejected)
     cluster.down = set(brokers)
     cluster.look()
     for _ in range(80):
@@ -101,11 +103,11 @@ def test_a_new_registration_explains_rejections_between_observations(brokers: tu
         pytest.param(registration_line(broker=7), {}, id="broker without a replica"),
         pytest.param(registration_line(), {"logged_s": 0.4}, id="rejections before the registration"),
         pytest.param(
-            registration_line(), {"refused_again_s": (0.5, 0.7)}, id="rejections again after the return to the ISR"
+            registration_line(), {"rejected_again_s": (0.5, 0.7)}, id="rejections again after the return to the ISR"
         ),
         pytest.param(
             registration_line(),
-            {"refused_s": (3.5, 3.8), "verified_s": 5.0},
+            {"rejected_s": (3.5, 3.8), "verified_s": 5.0},
             id="rejections long after an observed return",
         ),
     ],
@@ -118,7 +120,7 @@ def test_rejections_without_a_matching_registration_are_unknown(log_text: str | 
 
 def test_rejections_that_continue_after_the_return_are_wrong() -> None:
     """Observations show the complete ISR for longer than the settling bound."""
-    verdict = check_progress(short_outage(registration_line(), refused_s=(0.0, 6.0)))
+    verdict = check_progress(short_outage(registration_line(), rejected_s=(0.0, 6.0)))
     assert verdict.valid == "false"
     assert "enough, and record" in "; ".join(verdict.because)
 

@@ -9,7 +9,7 @@ import pytest
 from planted_violations import planted
 from pyhooks.checkers.client_retries import check_client_retries, is_known
 from pyhooks.history.event_log import Event
-from written_histories import REFUSED, TIMEOUT, Simulated, changed, event, is_, outage, without
+from written_histories import REJECTED, TIMEOUT, Simulated, changed, event, is_, outage, without
 
 CLIENT = "patched"
 
@@ -59,7 +59,7 @@ def test_a_record_that_timed_out_is_wrong() -> None:
         ("UNKNOWN", False),
         ("ERR_137?", False),
         ("", False),
-        (REFUSED, True),
+        (REJECTED, True),
         ("org.apache.kafka.common.KafkaException", True),
         ("NOT_ENOUGH_REPLICAS", True),
         ("_MSG_TIMED_OUT", True),

@@ -11,7 +11,7 @@ from planted_violations import planted
 from pyhooks.checkers.default_producer import check_defaults
 from pyhooks.checkers.judgement import judge
 from pyhooks.history.event_log import Event, Outcome
-from written_histories import REFUSED, TIMEOUT, S, Simulated, event
+from written_histories import REJECTED, TIMEOUT, S, Simulated, event
 
 
 def attempt(exception: str | None, latency_ms: float, timeout_ms: int | None = 8000, sent: int = 0) -> Event:
@@ -60,7 +60,7 @@ TIMED_OUT = (TIMEOUT, 8001.0, 8000)
         (outage(TIMED_OUT), "true", ""),
         (outage(TIMED_OUT, (None, 5.0, 8000)), "true", ""),
         (outage((TIMEOUT, 100.0, 8000)), "false", "before the timeout of 8000 ms"),
-        (outage((REFUSED, 8001.0, 8000)), "false", "expected"),
+        (outage((REJECTED, 8001.0, 8000)), "false", "expected"),
         (outage((TIMEOUT, 8001.0, None)), "unknown", "its delivery timeout is not recorded"),
         (outage((None, 5.0, 8000)), "unknown", "no attempt with default settings failed"),
         (outage(), "unknown", "no attempt with default settings failed"),

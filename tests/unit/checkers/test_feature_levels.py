@@ -39,7 +39,7 @@ def settings(at_s: float, racks: int, step: str, topic: str = "t") -> Event:
 
 
 def config_change(at_s: float, before: int, racks: int, end: str) -> list[Event]:
-    """Request to change R from ``before`` to ``racks``; ``end``: ``settled`` or ``refused``."""
+    """Request to change R from ``before`` to ``racks``; ``end``: ``settled`` or ``rejected``."""
     return [settings(at_s - 0.1, before, "seen"), settings(at_s, racks, "begin"), settings(at_s + 0.1, racks, end)]
 
 
@@ -48,7 +48,7 @@ def upgrade_and_downgrade() -> dict[str, list[Event]]:
     return {
         "created": [settings(1, 1, "made")],
         "upgrade rejected": [level(2, "upgrade", 0, 0, lacking=3)],
-        "R=2 rejected": config_change(3, 1, 2, "refused"),
+        "R=2 rejected": config_change(3, 1, 2, "rejected"),
         "upgrade to 1": [level(4, "upgrade", 0, 1)],
         "R=2": config_change(5, 1, 2, "settled"),
         "downgrade rejected": [level(6, "downgrade", 1, 1)],
@@ -76,15 +76,15 @@ def test_correct_level_changes_are_valid() -> None:
             [level(2, "upgrade", 0, 1, lacking=3)],
             "3 nodes lacking the overlay (output) was carried out",
         ),
-        ("upgrade to 1", [level(4, "upgrade", 0, 0)], "with 0 nodes lacking the overlay (output) was refused"),
+        ("upgrade to 1", [level(4, "upgrade", 0, 0)], "with 0 nodes lacking the overlay (output) was rejected"),
         (
             "downgrade rejected",
             [level(6, "downgrade", 1, 0)],
             "with racks required by 1 topics (output) was carried out",
         ),
-        ("downgrade to 0", [level(8, "downgrade", 1, 1)], "with racks required by 0 topics (output) was refused"),
+        ("downgrade to 0", [level(8, "downgrade", 1, 1)], "with racks required by 0 topics (output) was rejected"),
         ("R=2 rejected", config_change(3, 1, 2, "settled"), "R=2 for topic t at level 0 was carried out"),
-        ("R=2", config_change(5, 1, 2, "refused"), "R=2 for topic t at level 1 was refused"),
+        ("R=2", config_change(5, 1, 2, "rejected"), "R=2 for topic t at level 1 was rejected"),
         # the rejected upgrade took effect later
         ("upgrade to 1", [level(4, "upgrade", 1, 1)], "the level went from 0 to 1 without a request"),
     ],
@@ -104,11 +104,11 @@ NO_LEVEL = "R=2 for topic t: the level then is unknown"
 @pytest.mark.parametrize(
     ("instead", "reasons"),
     [
-        ({"upgrade rejected": []}, ["no case of: upgrade refused"]),
+        ({"upgrade rejected": []}, ["no case of: upgrade rejected"]),
         ({"downgrade to 0": []}, ["no case of: downgrade carried out"]),
-        ({"downgrade rejected": []}, ["no case of: downgrade refused"]),
-        ({"R=2 rejected": []}, ["no case of: racks refused"]),
-        ({"R=2": [], "downgrade rejected": []}, ["no case of: downgrade refused", "no case of: racks carried out"]),
+        ({"downgrade rejected": []}, ["no case of: downgrade rejected"]),
+        ({"R=2 rejected": []}, ["no case of: racks rejected"]),
+        ({"R=2": [], "downgrade rejected": []}, ["no case of: downgrade rejected", "no case of: racks carried out"]),
         ({"upgrade to 1": [level(4, "upgrade", 0, 1, lacking=0)], "R=2": config_change(5, 1, 2, "settled")[:2]},
          ["R=2 for topic t at level 1: its result is unknown", "no case of: racks carried out"]),
         (WITHOUT_LEVELS, [NO_LEVEL, *map("no case of: {}".format, CASES)]),

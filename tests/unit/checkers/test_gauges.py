@@ -16,7 +16,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.record_format import key_of
 from pyhooks.lab import metadata_records
-from written_histories import REFUSED, TIMEOUT, S, changed, event, is_
+from written_histories import REJECTED, TIMEOUT, S, changed, event, is_
 
 RACKS = {1: "a", 2: "a", 3: "b", 4: "c"}
 LOST_NS, BACK_NS = 20 * S, 30 * S
@@ -96,17 +96,17 @@ def fault_steps() -> list[Event]:
     return [event(LOST_NS + at * S, "fault", "kill", rack="b", step=step) for step, at in moments.items()]
 
 
-def client_run(refused: int = 2, lost: int = 0) -> list[Event]:
+def client_run(rejected: int = 2, lost: int = 0) -> list[Event]:
     """Events of a client that sends one record per request and does not retry."""
     about: dict[str, Any] = {"run": "r", "topic": "t", "mode": "probe"}
     events = [
         event(6 * S, "probe", "intend", **about, client="patched", first_only=True, idempotent=False, to={"0": 9})
     ]
     outcomes: list[tuple[int, dict[str, Any]]] = [(7 * S, {})]
-    outcomes += [(23 * S + at, {"exception": REFUSED}) for at in range(refused)]
+    outcomes += [(23 * S + at, {"exception": REJECTED}) for at in range(rejected)]
     outcomes += [(24 * S + at, {"exception": TIMEOUT}) for at in range(lost)]
     for seq, (at_ns, fields) in enumerate(outcomes):
-        outcome: Any = "ok" if not fields else "fail" if fields["exception"] == REFUSED else "unknown"
+        outcome: Any = "ok" if not fields else "fail" if fields["exception"] == REJECTED else "unknown"
         key = key_of("r", "t", 0, seq)
         events.append(event(at_ns, "probe", "produce", outcome, **about, key=key, seq=seq, partition=0, **fields))
     return events
@@ -321,21 +321,21 @@ def test_the_meter_must_equal_the_rejections_that_clients_received() -> None:
     assert (verdict.valid, re.findall(r"\d+", verdict.notes[0])) == ("true", ["2", "2"]), (
         "counted and received rejections"
     )
-    assert check_meter([*metadata_log(), *polls(), *client_run(refused=1)]).valid == "false"
-    assert check_meter([*metadata_log(), *polls(), *client_run(refused=3)]).valid == "false"
+    assert check_meter([*metadata_log(), *polls(), *client_run(rejected=1)]).valid == "false"
+    assert check_meter([*metadata_log(), *polls(), *client_run(rejected=3)]).valid == "false"
 
 
 @pytest.mark.parametrize(
     ("events", "reason"),
     [
-        ([*polls(), *client_run(refused=1, lost=1)], "1 results were lost"),
-        ([*polls(), *client_run(refused=0)], "no record was rejected"),
+        ([*polls(), *client_run(rejected=1, lost=1)], "1 results were lost"),
+        ([*polls(), *client_run(rejected=0)], "no record was rejected"),
         (changed([*polls(), *client_run()], is_("intend"), client="2.8"), "does not count rejections"),
         (changed([*polls(), *client_run()], is_("intend"), mode="plain"), "does not count rejections"),
         (client_run(), "no poll of a broker"),
         ([entry for entry in [*polls(), *client_run()] if entry.mono_ns > 8 * S or entry.op != "metric"],
          "not polled before"),
-        ([*polls(), *client_run(refused=3), poll(1, 46 * S, COMPLETE_ISR, count=0)], "1 meters were reset"),
+        ([*polls(), *client_run(rejected=3), poll(1, 46 * S, COMPLETE_ISR, count=0)], "1 meters were reset"),
     ],
 )  # fmt: skip
 def test_rejections_that_cannot_be_compared_with_the_meter_are_unknown(events: list[Event], reason: str) -> None:

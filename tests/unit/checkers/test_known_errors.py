@@ -9,7 +9,7 @@ from pyhooks.checkers.known_errors import check_known_errors
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
 from pyhooks.workload.known_errors import error_names
-from written_histories import REFUSED, TIMEOUT, TOO_FEW, Simulated, changed, event, is_, without
+from written_histories import REJECTED, TIMEOUT, TOO_FEW, Simulated, changed, event, is_, without
 
 KNOWN = [TOO_FEW, TIMEOUT]
 
@@ -30,14 +30,14 @@ def outage(client: str | None, exception: str | None) -> list[Event]:
     [
         ("3.9", TOO_FEW, "true"),
         ("3.9", TIMEOUT, "true"),
-        ("3.9", REFUSED, "false"),
+        ("3.9", REJECTED, "false"),
         ("3.9", "org.apache.kafka.common.errors.UnknownServerException", "false"),
         ("3.9", "not-reported", "unknown"),
         # the known errors of this client are not recorded
         ("confluent", "NOT_ENOUGH_REPLICAS", "unknown"),
         (None, TOO_FEW, "unknown"),
         # the history records known errors of client 3.9 only
-        ("patched", REFUSED, "unknown"),
+        ("patched", REJECTED, "unknown"),
     ],
 )
 def test_known_errors_are_valid_and_unknown_errors_wrong(client: str | None, exception: str, valid: str) -> None:
@@ -62,7 +62,7 @@ def test_errors_of_transactions_are_judged_too() -> None:
     events = outage("3.9", TOO_FEW)
     failed = event(
         events[-1].mono_ns, "producer", "txn", "fail", run="producer-1", txn=0, records=1, begun_ns=1, asked="commit",
-        exception=REFUSED,
+        exception=REJECTED,
     )  # fmt: skip
     assert check_known_errors([*events, failed]).valid == "false"
 

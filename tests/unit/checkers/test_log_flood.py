@@ -15,7 +15,7 @@ from pyhooks.checkers.judgement import judge
 from pyhooks.checkers.log_flood import REPEATS, check_flood, mask_numbers, shortages
 from pyhooks.checkers.record_view import PartitionName
 from pyhooks.history.event_log import Event
-from written_histories import MS, REFUSED, TOO_FEW, S, Simulated, event
+from written_histories import MS, REJECTED, TOO_FEW, S, Simulated, event
 
 PARTITION, REPLICA_MANAGER, STATE_CHANGE = (
     "kafka.cluster.Partition",
@@ -208,8 +208,8 @@ def test_log_recovery_lines_after_an_unclean_shutdown_are_no_flood() -> None:
 @pytest.mark.parametrize(
     ("exception", "text", "valid"),
     [
-        (REFUSED, "Error processing append operation on partition t-0", "false"),
-        (REFUSED.replace("Racks", "RacksAfterAppend"), "Append failed", "false"),
+        (REJECTED, "Error processing append operation on partition t-0", "false"),
+        (REJECTED.replace("Racks", "RacksAfterAppend"), "Append failed", "false"),
         (TOO_FEW, "Error processing append operation on partition t-0", "false"),
         # a partition with enough racks: stock Kafka logs the same
         (TOO_FEW, "Error processing append operation on partition other-0", "true"),

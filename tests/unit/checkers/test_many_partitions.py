@@ -12,7 +12,7 @@ from pyhooks.checkers.many_partitions import check_stops, figures
 from pyhooks.history.event_log import Event
 from pyhooks.kafka import bulk_topics
 from pyhooks.kafka.bulk_topics import BulkTopic
-from written_histories import REFUSED, TIMEOUT, TOO_FEW, S, changed, event, is_, probe, without
+from written_histories import REJECTED, TIMEOUT, TOO_FEW, S, changed, event, is_, probe, without
 
 CYCLES = 2
 
@@ -32,10 +32,10 @@ def history() -> list[Event]:
             events.append(event(now, "fault", "kill", rack="b", step="inject"))
             # until all ISRs have shrunk either outcome may occur
             events.append(probe(now + S, None))
-            events.append(probe(now + 9 * S, REFUSED if arm == "overlay" else None))
+            events.append(probe(now + 9 * S, REJECTED if arm == "overlay" else None))
             now += 10 * S
             events.append(event(now, "test", "reached", what="lost", since_ns=now - 10 * S, **labels))
-            events += [probe(now + at * S, REFUSED if arm == "overlay" else None) for at in (1, 2, 3)]
+            events += [probe(now + at * S, REJECTED if arm == "overlay" else None) for at in (1, 2, 3)]
             now += 5 * S
             events.append(usage(now, "end", labels, 100 + 3 * 50))
             events.append(event(now, "fault", "kill", rack="b", step="heal"))
@@ -68,8 +68,8 @@ def with_timeout() -> list[Event]:
 def test_rejections_by_the_overlay_and_acknowledgements_by_stock_are_valid() -> None:
     verdict = check_stops(history())
     assert (verdict.valid, verdict.because) == ("true", ())
-    refused = "3 attempts rejected due to too few racks and 0 due to too few replicas, 0 acknowledged, 0 others"
-    assert [refused in note for note in verdict.notes] == [False, False, True, True]
+    rejected = "3 attempts rejected due to too few racks and 0 due to too few replicas, 0 acknowledged, 0 others"
+    assert [rejected in note for note in verdict.notes] == [False, False, True, True]
 
 
 # Stock's outages begin at 2 s and 23 s, the overlay's at 46 s and 67 s. All partitions are reached 10 s later, the heal
@@ -83,7 +83,7 @@ def test_rejections_by_the_overlay_and_acknowledgements_by_stock_are_valid() -> 
             "1 acknowledged",
         ),
         (
-            changed(history(), is_("produce", key=probe_key(13)), outcome="fail", exception=REFUSED),
+            changed(history(), is_("produce", key=probe_key(13)), outcome="fail", exception=REJECTED),
             "false",
             "1 attempts",
         ),
@@ -138,8 +138,8 @@ def test_a_topic_is_judged_only_on_its_own_cluster() -> None:
 
 def test_figures_cover_both_arms() -> None:
     found = figures(history())
-    assert found["stock"]["refused_s"] == []
-    assert found["overlay"]["refused_s"] == [9.0] * CYCLES
+    assert found["stock"]["rejected_s"] == []
+    assert found["overlay"]["rejected_s"] == [9.0] * CYCLES
     for arm in ("stock", "overlay"):
         assert found[arm]["acknowledged_s"] == [5.0] * CYCLES
         assert found[arm]["reached_s"] == {"lost": [10.0] * CYCLES, "back": [5.0] * CYCLES}

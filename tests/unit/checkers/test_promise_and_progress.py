@@ -13,7 +13,7 @@ from pyhooks.checkers.promise import check_promise
 from pyhooks.checkers.recovery import check_recovery
 from pyhooks.history.event_log import Event
 from pyhooks.kafka.gate import MIN_INSYNC_REPLICAS, Requirement
-from written_histories import REFUSED, S, Simulated, back_again, changed, event, is_, key, outage
+from written_histories import REJECTED, S, Simulated, back_again, changed, event, is_, key, outage
 
 # -- the promise ------------------------------------------------------------------------------------------------------
 
@@ -173,16 +173,16 @@ def test_the_requirement_at_the_acknowledgement_counts() -> None:
 
 def test_an_acknowledgement_without_enough_racks_is_wrong() -> None:
     cluster = outage()
-    refused = [entry for entry in cluster.events if entry.op == "produce" and entry.outcome == "fail"]
-    assert len(refused) == 5
+    rejected = [entry for entry in cluster.events if entry.op == "produce" and entry.outcome == "fail"]
+    assert len(rejected) == 5
     events = changed(cluster.finish(), is_("produce", "fail"), outcome="ok", exception=None)
     verdict = check_progress(events)
     assert verdict.valid == "false"
     assert f"ISR [1, 2] in rack(s) a, leader 1: too few, and record {key(5)} was acknowledged" in verdict.because[0]
 
 
-def test_a_refusal_with_enough_racks_is_wrong() -> None:
-    verdict = check_progress(changed(outage().finish(), is_("produce", "ok"), outcome="fail", exception=REFUSED))
+def test_a_rejection_with_enough_racks_is_wrong() -> None:
+    verdict = check_progress(changed(outage().finish(), is_("produce", "ok"), outcome="fail", exception=REJECTED))
     assert verdict.valid == "false"
     assert "enough, and record" in verdict.because[0]
 
@@ -393,10 +393,10 @@ def test_a_late_acknowledgement_is_wrong_only_if_an_attempt_was_made_in_time() -
     acknowledged = next(entry for entry in cluster.events if entry.op == "produce")
     healed = faults(cluster.events)[0].heal_ns
     assert healed is not None
-    refused = event(healed + 15 * S, "producer", "produce", "fail", topic="t", key="k", partition=0, seq=None,
-                    sent_ns=healed + 14 * S, exception=REFUSED)  # fmt: skip
-    assert acknowledged.mono_ns > refused.mono_ns
-    assert check_recovery([*cluster.events, refused], isr_s=20, ack_s=10).valid == "false"
+    rejected = event(healed + 15 * S, "producer", "produce", "fail", topic="t", key="k", partition=0, seq=None,
+                    sent_ns=healed + 14 * S, exception=REJECTED)  # fmt: skip
+    assert acknowledged.mono_ns > rejected.mono_ns
+    assert check_recovery([*cluster.events, rejected], isr_s=20, ack_s=10).valid == "false"
 
 
 def test_observations_show_which_replicas_a_reassignment_adds() -> None:

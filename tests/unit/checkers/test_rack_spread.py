@@ -246,8 +246,8 @@ def test_attempts_outside_the_verified_outage_are_not_judged() -> None:
     events = cluster.finish()
     verified_ns = next(entry.mono_ns for entry in events if entry.data.get("step") == "proved")
     held_ns = next(entry.mono_ns for entry in events if entry.data.get("step") == "held")
-    refused = [entry for entry in events if entry.op == "produce" and verified_ns < entry.mono_ns < held_ns]
-    (first, *_) = refused
+    rejected = [entry for entry in events if entry.op == "produce" and verified_ns < entry.mono_ns < held_ns]
+    (first, *_) = rejected
 
     def verdict(sent_ns: int | None, done_ns: int) -> str:
         data = {**first.data, "offset": 5} | ({} if sent_ns is None else {"sent_ns": sent_ns})

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyhooks.checkers.progress import check_progress
-from pyhooks.checkers.refusals import check_refusals
+from pyhooks.checkers.rejections import check_rejections
 from pyhooks.core import paths
 from pyhooks.history.event_log import Event, History
 
@@ -29,11 +29,11 @@ def test_recorded_runs_acknowledge_and_reject_as_the_gate_requires(path: Path) -
     events = list(History(path).events())
     # unknown, since the histories are thinned: the outcome of left-out records is missing
     assert check_progress(events).valid != "false"
-    assert check_refusals(events).valid == "true"
+    assert check_rejections(events).valid == "true"
 
 
 @pytest.mark.parametrize("changes", [{"min_insync_racks": 1}, {"min_insync_replicas": 3}])
 def test_recorded_runs_contradict_another_requirement(changes: dict[str, int]) -> None:
     path = paths.REPO / "tests/support/lab_histories/whole_rack_shut_down.jsonl"
     events = with_settings(list(History(path).events()), **changes)
-    assert "false" in (check_progress(events).valid, check_refusals(events).valid)
+    assert "false" in (check_progress(events).valid, check_rejections(events).valid)

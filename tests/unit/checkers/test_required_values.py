@@ -78,14 +78,14 @@ def test_without_recorded_requests_the_reports_of_brokers_count() -> None:
         # a response to a query from before the change settled
         (config(10, "made", 2), config(15, "begin", 1), config(18, "settled", 1),
          config(20.5, "seen", 2, asked_s=19.5)),
-        (config(10, "made", 2), config(15, "begin", 1), config(18, "refused", 1), config(30, "seen", 2)),
+        (config(10, "made", 2), config(15, "begin", 1), config(18, "rejected", 1), config(30, "seen", 2)),
         # whether the change settled is unknown
         (config(10, "made", 2), config(15, "begin", 1), config(18, "settled", 1, "unknown"), config(30, "seen", 2),
          config(31, "seen", 1)),
         (config(10, "made", 2), config(15, "begin", 1), config(30, "seen", 1), config(40, "seen", 1)),
         # a value changes without a recorded request
         (config(10, "seen", 2), config(15, "seen", 1)),
-        (config(10, "seen", 2), config(15, "begin", 1), config(18, "refused", 1), config(30, "seen", 3)),
+        (config(10, "seen", 2), config(15, "begin", 1), config(18, "rejected", 1), config(30, "seen", 3)),
     ],
 )  # fmt: skip
 def test_a_requested_value_may_be_reported(reports: tuple[Event, ...]) -> None:
@@ -99,7 +99,7 @@ def test_a_requested_value_may_be_reported(reports: tuple[Event, ...]) -> None:
         (config(10, "made", 2), config(15, "begin", 1), config(16, "seen", 3)),
         (config(10, "made", 2), config(15, "begin", 1), config(18, "settled", 1), config(18.1, "seen", 3)),
         (config(10, "made", 2), config(15, "begin", 1), config(18, "settled", 1), config(22, "seen", 2, asked_s=21)),
-        (config(10, "made", 2), config(15, "begin", 1), config(18, "refused", 1), config(30, "seen", 1)),
+        (config(10, "made", 2), config(15, "begin", 1), config(18, "rejected", 1), config(30, "seen", 1)),
         (config(10, "seen", 2), config(15, "begin", 1), config(18, "settled", 1), config(30, "seen", 2)),
         (config(10, "made", 2), config(15, "begin", 1), config(18, "settled", 1, "unknown"), config(30, "seen", 3)),
     ],

@@ -66,7 +66,7 @@ def test_either_of_two_concurrent_requests_may_apply_until_both_settle() -> None
 
 
 def test_a_rejected_change_does_not_apply() -> None:
-    requested = (config(10, "seen", 2), config(20, "begin", 1), config(30, "refused", 1))
+    requested = (config(10, "seen", 2), config(20, "begin", 1), config(30, "rejected", 1))
     assert possible_racks(25, *requested) == {1, 2}
     assert possible_racks(31, *requested) == possible_racks(99, *requested, config(40, "seen", 2)) == {2}
     assert RequirementTimeline(requested).unsettled_ns("t") is None
@@ -76,15 +76,15 @@ def test_a_rejected_change_does_not_apply() -> None:
     ("steps", "expected", "unsettled_s"),
     [
         # one of two requests is rejected; the other is open, settled or unknown
-        ((("begin", 1), ("begin", 3), ("refused", 3)), {1, 2}, 11),
-        ((("begin", 1), ("begin", 3), ("refused", 3), ("seen", 2)), {1, 2}, 11),
-        ((("begin", 1), ("begin", 3), ("refused", 1)), {2, 3}, 12),
-        ((("begin", 3), ("begin", 1), ("settled", 3), ("refused", 1)), {3}, None),
-        ((("begin", 1), ("begin", 3), ("settled", 1), ("refused", 3), ("seen", 1)), {1}, None),
-        ((("begin", 3), ("begin", 1), ("open", 3), ("refused", 1), ("seen", 3)), {2, 3}, 11),
-        ((("begin", 1), ("begin", 1), ("refused", 1), ("settled", 1)), {1}, None),
+        ((("begin", 1), ("begin", 3), ("rejected", 3)), {1, 2}, 11),
+        ((("begin", 1), ("begin", 3), ("rejected", 3), ("seen", 2)), {1, 2}, 11),
+        ((("begin", 1), ("begin", 3), ("rejected", 1)), {2, 3}, 12),
+        ((("begin", 3), ("begin", 1), ("settled", 3), ("rejected", 1)), {3}, None),
+        ((("begin", 1), ("begin", 3), ("settled", 1), ("rejected", 3), ("seen", 1)), {1}, None),
+        ((("begin", 3), ("begin", 1), ("open", 3), ("rejected", 1), ("seen", 3)), {2, 3}, 11),
+        ((("begin", 1), ("begin", 1), ("rejected", 1), ("settled", 1)), {1}, None),
         # another client changes the value meanwhile
-        ((("begin", 1), ("seen", 5), ("refused", 1)), {5}, None),
+        ((("begin", 1), ("seen", 5), ("rejected", 1)), {5}, None),
     ],
 )
 def test_possible_values_after_a_rejected_change(
@@ -166,7 +166,7 @@ def test_an_unsettled_change_of_settings_excuses_nothing() -> None:
 
 def test_a_heal_without_a_fault_does_not_end_an_older_fault() -> None:
     cluster = healed_outage()
-    busy(cluster, 60, refused=True)
+    busy(cluster, 60, rejected=True)
     cluster.step("kill-rack", "b", "before", "ok")
     cluster.step("kill-rack", "b", "heal")
     cluster.rest(1)
@@ -186,7 +186,7 @@ def test_a_heal_that_starts_again_excuses_nothing() -> None:
     cluster.down.discard(3)
     busy(cluster, 4)
     cluster.step("kill-rack", "b", "healed", "unknown")
-    busy(cluster, 60, refused=True)
+    busy(cluster, 60, rejected=True)
     cluster.step("kill-rack", "b", "heal")
     cluster.rest(1)
     cluster.step("kill-rack", "b", "healed", "ok")
@@ -203,7 +203,7 @@ def test_a_heal_that_starts_again_excuses_nothing() -> None:
 def test_a_settled_value_without_earlier_reports_counts_from_its_report() -> None:
     cluster = healed_outage()
     at_ns = cluster.now
-    busy(cluster, 30, refused=True)
+    busy(cluster, 30, rejected=True)
     fields: dict[str, Any] = {"topic": "t", "step": "settled", MIN_INSYNC_REPLICAS: 2, MIN_INSYNC_RACKS: 2}
     events = [entry for entry in cluster.finish() if entry.op != "settings"]
     events.append(event(at_ns, "settings", "settings", **fields))

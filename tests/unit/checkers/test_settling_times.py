@@ -177,10 +177,10 @@ def test_an_outcome_that_contradicts_observations_under_a_fault_is_unknown() -> 
     assert "contradict observations that a fault makes doubtful" in "; ".join(verdict.because)
 
 
-def changing_states(*, refused: bool) -> list[Event]:
+def changing_states(*, rejected: bool) -> list[Event]:
     """Broker 3 is out of the ISR while broker 2 leaves and rejoins it so often that no state settles.
 
-    ``refused``: whether all records are rejected; otherwise the last ones are acknowledged.
+    ``rejected``: whether all records are rejected; otherwise the last ones are acknowledged.
     """
     cluster = Simulated({1: "a", 2: "a", 3: "b"}, need_replicas=1)
     cluster.rest(4)
@@ -190,7 +190,7 @@ def changing_states(*, refused: bool) -> list[Event]:
     for at in range(8):
         cluster.down = {3} if at % 2 else {2, 3}
         cluster.rest(1, 0.2)
-        if at < 5 or refused:
+        if at < 5 or rejected:
             cluster.produce()
         else:
             out_of_sync, cluster.down = cluster.down, set()
@@ -248,8 +248,8 @@ def test_states_are_joined_only_with_the_same_transition(
 
 
 def test_an_unchanged_expected_outcome_is_judged_in_changing_states() -> None:
-    assert check_progress(changing_states(refused=True)).valid == "true"
-    verdict = check_progress(changing_states(refused=False))
+    assert check_progress(changing_states(rejected=True)).valid == "true"
+    verdict = check_progress(changing_states(rejected=False))
     assert verdict.valid == "false"
     assert "in changing states, and record" in "; ".join(verdict.because)
 
@@ -330,8 +330,8 @@ def test_settings_that_change_with_a_constant_isr_are_judged_before_and_after() 
     assert late.valid == "false"
     assert "too few, and record" in late.because[0]
     assert "did not take effect within 2 s" in late.because[-1]
-    refused = [entry for entry in changed_r(lag_s=0.0) if entry.op == "produce" and entry.outcome == "fail"]
-    wrong = changed(changed_r(lag_s=0.0), is_("produce", "fail"), len(refused) - 2, outcome="ok", exception=None)
+    rejected = [entry for entry in changed_r(lag_s=0.0) if entry.op == "produce" and entry.outcome == "fail"]
+    wrong = changed(changed_r(lag_s=0.0), is_("produce", "fail"), len(rejected) - 2, outcome="ok", exception=None)
     assert check_progress(wrong).valid == "false"
 
 
@@ -342,11 +342,11 @@ def test_a_late_response_does_not_extend_its_observation() -> None:
     last = max(
         at for at, entry in enumerate(events) if entry.op == "look" and entry.data["partitions"]["t-0"]["isr"] == [1, 2]
     )
-    refused = [entry for entry in events if entry.op == "produce" and entry.outcome == "fail"]
+    rejected = [entry for entry in events if entry.op == "produce" and entry.outcome == "fail"]
     # longer before the change than metadata may lag
-    wrong = changed(events, is_("produce", "fail"), len(refused) - 15, outcome="ok", exception=None)
+    wrong = changed(events, is_("produce", "fail"), len(rejected) - 15, outcome="ok", exception=None)
     assert check_progress(wrong).valid == "false"
-    asked_ns = refused[-16].mono_ns
+    asked_ns = rejected[-16].mono_ns
     late = [
         event(entry.mono_ns, entry.process, entry.op, entry.outcome, **{**entry.data, "asked_ns": asked_ns})
         if at == last

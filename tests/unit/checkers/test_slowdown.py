@@ -11,7 +11,7 @@ from planted_violations import planted
 from pyhooks.checkers.slowdown import ARMS, PROBES_MIN, check_slowdown, figures
 from pyhooks.history.event_log import Event
 from pyhooks.history.record_format import key_of
-from written_histories import MS, REFUSED, TOO_FEW, S, changed, event, is_, probe, without
+from written_histories import MS, REJECTED, TOO_FEW, S, changed, event, is_, probe, without
 
 ROUNDS, RECORDS = 8, 30
 
@@ -35,7 +35,7 @@ def history(gate: float = 1.0, control: float = 1.0, uneven: float = 0.0) -> lis
             fields["driven"] = ["more"]
             events.append(event(now, "test", "block", edge="begin", **fields))
             events += [
-                probe(now + at * 200 * MS, REFUSED if arm == "gate" else None) for at in range(1, PROBES_MIN + 1)
+                probe(now + at * 200 * MS, REJECTED if arm == "gate" else None) for at in range(1, PROBES_MIN + 1)
             ]
             # an attempt at the driven topic completes before the next block
             events.append(probe(now + 4 * S, None, 3 * S, mode="idempotent", topic="more"))
@@ -44,7 +44,7 @@ def history(gate: float = 1.0, control: float = 1.0, uneven: float = 0.0) -> lis
                 events += record(f"{arm}{number}", seq, now, 10 * drift * factor * choice.uniform(0.998, 1.002))
             events.append(event(now, "test", "block", edge="end", **fields))
             # attempts between blocks are not counted
-            events.append(probe(now + S, REFUSED))
+            events.append(probe(now + S, REJECTED))
             now += 2 * S
     events += [
         event(now, "fault", "kill", rack="b", step="heal"),
@@ -99,7 +99,7 @@ def probes_in(events: list[Event], *from_ms: int) -> list[Event]:
     """Events with all probes of the first block within half a second from each of these times."""
     rest = [entry for entry in events if entry.mono_ns > 4 * S or entry.data.get("mode") != "probe"]
     sent_ns = [S + begin * MS + at * 50 * MS for begin in from_ms for at in range(1, PROBES_MIN + 1)]
-    return [*rest, *(probe(at_ns, REFUSED) for at_ns in sent_ns)]
+    return [*rest, *(probe(at_ns, REJECTED) for at_ns in sent_ns)]
 
 
 def with_other_data(events: list[Event], op: str, **other: Any) -> list[Event]:
@@ -129,7 +129,7 @@ def with_other_data(events: list[Event], op: str, **other: Any) -> list[Event]:
             changed(history(), is_("produce", mode="probe"), exception=TOO_FEW),
             "gate, round 0: of 10 attempts at gated 9",
         ),
-        ([*history(), probe(7 * S, REFUSED)], "free, round 0: of 11 attempts at gated 1 rejected"),
+        ([*history(), probe(7 * S, REJECTED)], "free, round 0: of 11 attempts at gated 1 rejected"),
         (without(history(), is_("produce", mode="probe")), "gate, round 0: of 9 attempts at gated"),
         (probes_in(history(), 0), "gate, round 0: 2.5 s without a result of gated"),
         (probes_in(history(), 2500), "gate, round 0: 2.5 s without a result of gated"),

@@ -27,7 +27,7 @@ from pyhooks.history.event_log import Event, History
 from pyhooks.history.record_format import key_of
 from pyhooks.workload import visibility_reader
 from pyhooks.workload.visibility_reader import VisibilityReader, read_rounds
-from written_histories import REFUSED, S, chunks, event, without
+from written_histories import REJECTED, S, chunks, event, without
 
 RUN = "producer-1"
 LOST_S, BACK_S, END_S = 10.0, 25.0, 40.0
@@ -41,7 +41,7 @@ class ObservedRun:
 
     Attributes:
         leader: leader at a time.
-        refused: times at which a record was rejected, in seconds.
+        rejected: times at which a record was rejected, in seconds.
         shown: high watermark by time and log end offset; None if the leader does not respond.
         observed: whether the ISR was observed at a time.
         lost: offsets missing in the final read.
@@ -51,7 +51,7 @@ class ObservedRun:
     """
 
     leader: Callable[[float], int] = lambda _: 1
-    refused: tuple[float, ...] = ()
+    rejected: tuple[float, ...] = ()
     shown: Callable[[float, int], int | None] = lambda at_s, sent: 20 if LOST_S <= at_s < BACK_S + 1 else sent
     observed: Callable[[float], bool] = lambda _: True
     lost: tuple[int, ...] = ()
@@ -84,8 +84,8 @@ class ObservedRun:
         key = key_of(RUN, "t", 0, seq)
         sent: dict[str, Any] = {"run": RUN, "topic": "t", "key": key, "seq": seq, "partition": 0}
         sent["sent_ns"] = round((at_s + 0.1) * S)
-        if at_s in self.refused:
-            self._note(at_s + 0.2, "producer", "produce", "fail", exception=REFUSED, **sent)
+        if at_s in self.rejected:
+            self._note(at_s + 0.2, "producer", "produce", "fail", exception=REJECTED, **sent)
         else:
             self._note(at_s + 0.2, "producer", "produce", offset=len(keys), **sent)
             keys.append(key)
@@ -125,8 +125,8 @@ def new_leader_from(from_s: float) -> Callable[[float], int]:
     ("run", "valid", "reason"),
     [
         (ObservedRun(), "true", ""),
-        (ObservedRun(refused=(15.0,)), "false", "seq"),
-        (ObservedRun(refused=(2.0,)), "false", "rejected with"),
+        (ObservedRun(rejected=(15.0,)), "false", "seq"),
+        (ObservedRun(rejected=(2.0,)), "false", "rejected with"),
         (ObservedRun(shown=visible_during_outage), "false", "could be read"),
         (ObservedRun(shown=hidden_forever), "false", "within 5 s"),
         (ObservedRun(shown=hidden_forever, until_s=27), "unknown", "no reader ran for 5 s"),

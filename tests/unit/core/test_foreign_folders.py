@@ -37,7 +37,7 @@ class Command:
         kind: kind of run that the folder belongs to.
         sub: subfolder of the output folder, or empty.
         outer: kind of the output folder if ``sub`` is given.
-        locks: whether a second concurrent run is refused.
+        locks: whether a second concurrent run is rejected.
         file: a file in the folder that the command would delete or overwrite.
         start: entry point; by default ``rackgate``.
         stops_with: error of the first step after the folder is claimed.

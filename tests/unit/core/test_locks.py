@@ -13,7 +13,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.locks import LockTakenError, hold_lock
 
 
-def test_a_held_lock_is_refused_until_it_is_released(tmp_path: Path) -> None:
+def test_a_held_lock_is_rejected_until_it_is_released(tmp_path: Path) -> None:
     file = tmp_path / "run" / "lock"
     with (
         hold_lock(file, taken="already running"),

@@ -345,7 +345,7 @@ MALFORMED: dict[str, bytes] = {
 
 @parametrize_readers(ALL_READERS)
 @pytest.mark.parametrize("kind", MALFORMED)
-def test_a_file_of_another_format_is_refused(folder: Path, reader: Reader, kind: str) -> None:
+def test_a_file_of_another_format_is_rejected(folder: Path, reader: Reader, kind: str) -> None:
     if reader in TEXT and kind not in ("not UTF-8", "UTF-16"):
         return
     path = prepare_path(folder, reader)
@@ -356,7 +356,7 @@ def test_a_file_of_another_format_is_refused(folder: Path, reader: Reader, kind:
 
 
 @parametrize_readers(ALL_READERS)
-def test_a_byte_order_mark_is_refused(folder: Path, reader: Reader) -> None:
+def test_a_byte_order_mark_is_rejected(folder: Path, reader: Reader) -> None:
     path = prepare_path(folder, reader)
     path.write_bytes(b"\xef\xbb\xbf" + reader.sample().encode())
     assert read_error(reader, path) or reader.name in LENIENT or reader in TEXT
@@ -364,7 +364,7 @@ def test_a_byte_order_mark_is_refused(folder: Path, reader: Reader) -> None:
 
 @parametrize_readers(ALL_READERS)
 @pytest.mark.parametrize("kind", ["folder", "dangling link", "link to itself", "unreadable", "missing"])
-def test_a_path_that_is_not_a_readable_file_is_refused(tmp_path: Path, reader: Reader, kind: str) -> None:
+def test_a_path_that_is_not_a_readable_file_is_rejected(tmp_path: Path, reader: Reader, kind: str) -> None:
     path = prepare_path(tmp_path, reader)
     if kind == "folder":
         path.mkdir()
@@ -383,7 +383,7 @@ def test_a_path_that_is_not_a_readable_file_is_refused(tmp_path: Path, reader: R
 
 @parametrize_readers([*JSON, *LINES])
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_invalid_numbers_are_refused_or_kept_as_text(folder: Path, reader: Reader, number: str) -> None:
+def test_invalid_numbers_are_rejected_or_kept_as_text(folder: Path, reader: Reader, number: str) -> None:
     path = prepare_path(folder, reader)
     text = reader.sample().replace("1.0", number).replace("1.5", number).replace("95.0", number)
     path.write_text(text, encoding="utf-8")
@@ -391,7 +391,7 @@ def test_invalid_numbers_are_refused_or_kept_as_text(folder: Path, reader: Reade
 
 
 @parametrize_readers(JSON)
-def test_a_key_that_occurs_twice_is_refused(folder: Path, reader: Reader) -> None:
+def test_a_key_that_occurs_twice_is_rejected(folder: Path, reader: Reader) -> None:
     path = prepare_path(folder, reader)
     text = reader.sample()
     key = next(iter(json.loads(text)))
@@ -426,7 +426,7 @@ def replace_part(value: Any, keys: tuple[Any, ...], new: Any) -> Any:
 @parametrize_readers(JSON)
 @given(data=st.data())
 @settings(max_examples=60)
-def test_json_with_an_unusual_value_is_refused_or_read(folder: Path, reader: Reader, data: st.DataObject) -> None:
+def test_json_with_an_unusual_value_is_rejected_or_read(folder: Path, reader: Reader, data: st.DataObject) -> None:
     path = prepare_path(folder, reader)
     value = json.loads(reader.sample())
     # Each depth is equally likely, regardless of how many values it has.
@@ -441,7 +441,7 @@ def test_json_with_an_unusual_value_is_refused_or_read(folder: Path, reader: Rea
 @parametrize_readers(LINES)
 @given(data=st.data())
 @settings(max_examples=60)
-def test_a_history_with_an_unusual_value_is_refused_or_judged(
+def test_a_history_with_an_unusual_value_is_rejected_or_judged(
     folder: Path, reader: Reader, data: st.DataObject
 ) -> None:
     path = prepare_path(folder, reader)
@@ -457,7 +457,7 @@ def test_a_history_with_an_unusual_value_is_refused_or_judged(
 @parametrize_readers(TOML)
 @given(data=st.data())
 @settings(max_examples=60)
-def test_toml_with_an_unusual_line_is_refused_or_read(folder: Path, reader: Reader, data: st.DataObject) -> None:
+def test_toml_with_an_unusual_line_is_rejected_or_read(folder: Path, reader: Reader, data: st.DataObject) -> None:
     path = prepare_path(folder, reader)
     lines = reader.sample().splitlines()
     number = data.draw(st.sampled_from([at for at, line in enumerate(lines) if "=" in line or line.startswith("[")]))
@@ -474,7 +474,7 @@ def test_toml_with_an_unusual_line_is_refused_or_read(folder: Path, reader: Read
 @parametrize_readers(ALL_READERS)
 @given(data=st.data())
 @settings(max_examples=30)
-def test_a_truncated_file_is_refused_or_read(folder: Path, reader: Reader, data: st.DataObject) -> None:
+def test_a_truncated_file_is_rejected_or_read(folder: Path, reader: Reader, data: st.DataObject) -> None:
     path = prepare_path(folder, reader)
     content = reader.sample().encode()
     cut = data.draw(st.integers(0, len(content) - 1))

@@ -96,7 +96,7 @@ def test_a_file_instead_of_a_folder_is_an_error(tmp_path: Path) -> None:
     assert str(tmp_path / "run") in str(error.value)
 
 
-def test_a_link_to_a_folder_is_refused_even_if_the_folder_has_the_marker(tmp_path: Path) -> None:
+def test_a_link_to_a_folder_is_rejected_even_if_the_folder_has_the_marker(tmp_path: Path) -> None:
     run_folder.claim(tmp_path / "other", KIND)
     (tmp_path / "other" / "part").touch()
     (tmp_path / "run").symlink_to(tmp_path / "other", target_is_directory=True)

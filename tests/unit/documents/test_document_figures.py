@@ -152,14 +152,14 @@ def quoted_load() -> list[str]:
     """Return the table rows and the sentence about 10,000 partitions."""
     tests = result("load")["tests"]
     outage = tests["load_test.py::LoadTest.test_outage_of_many_partitions"]["figures"]
-    others = tests["load_test.py::LoadTest.test_others_beside_refusals"]["figures"]
+    others = tests["load_test.py::LoadTest.test_others_beside_rejections"]["figures"]
     stock, overlay = outage["stock"]["reached_s"], outage["overlay"]["reached_s"]
-    assert outage["stock"]["refused_s"] == []
+    assert outage["stock"]["rejected_s"] == []
     ratios = []
     for request in ("produce", "fetch"):
         low, point, high = others[request]["ratios"][0]
         ratios.append(f"{three_digits(point)} times ({three_digits(low)} to {three_digits(high)})")
-    rejected = outage["overlay"]["refused_s"]
+    rejected = outage["overlay"]["rejected_s"]
     return [
         f"| {tenths(min(stock['lost']))} to {tenths(max(stock['lost']))} s "
         f"| {tenths(min(overlay['lost']))} to {tenths(max(overlay['lost']))} s |",

@@ -111,7 +111,7 @@ def test_what_a_checkout_lacks_is_named(checkout: Path, missing: str, text: str)
 @pytest.mark.parametrize(
     ("init", "text"), [("", "has no __version__"), ("__version__ = '3.9.0'", r"of version 3\.9\.0, must be 4\.x")]
 )
-def test_tests_of_another_major_version_are_refused(checkout: Path, init: str, text: str) -> None:
+def test_tests_of_another_major_version_are_rejected(checkout: Path, init: str, text: str) -> None:
     (checkout / "tests" / "kafkatest" / "__init__.py").write_text(init)
     with pytest.raises(RackgateError, match=text):
         Checkout.open(checkout)
@@ -155,7 +155,7 @@ def test_the_suite_has_each_case_that_patches_add() -> None:
     assert {case.gate for case in own} == {"fail"}
 
 
-def test_a_suite_with_an_unknown_prediction_is_refused(tmp_path: Path) -> None:
+def test_a_suite_with_an_unknown_prediction_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "suite.toml"
     path.write_text('[[case]]\ntest = "a_test.py::A.test_a"\nminutes = 1\ngate = "maybe"\nbecause = "x"\n')
     with pytest.raises(RackgateError, match="gate"):
@@ -284,10 +284,10 @@ def test_programs_that_a_node_may_lack(tmp_path: Path, checkout: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = str(listener.getsockname()[1])
-        refused = subprocess.run([programs / "nc", "-z", "127.0.0.1", port], check=False)
+        rejected = subprocess.run([programs / "nc", "-z", "127.0.0.1", port], check=False)
         listener.listen()
         accepted = subprocess.run([programs / "nc", "-w", "3", "-z", "127.0.0.1", port], check=False)
-    assert (refused.returncode != 0, accepted.returncode) == (True, 0)
+    assert (rejected.returncode != 0, accepted.returncode) == (True, 0)
 
 
 def test_mounts_of_an_arm() -> None:
@@ -609,7 +609,7 @@ def test_the_list_has_predictions_and_runs_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def test_wrong_arms_and_foreign_folders_are_refused(
+def test_wrong_arms_and_foreign_folders_are_rejected(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, checkout: Path
 ) -> None:
     wrong = _invoke(monkeypatch, tmp_path, checkout, "--arm", "gates")

@@ -151,8 +151,8 @@ def test_control_passes_if_the_required_verdicts_are_false(
 @pytest.mark.parametrize(
     ("checker", "valid", "outcome"),
     [
-        ("refusals", "unknown", "pass"),
-        ("refusals", "false", "fail"),
+        ("rejections", "unknown", "pass"),
+        ("rejections", "false", "fail"),
         ("faults", "unknown", "unknown"),
         ("delivery", "unknown", "unknown"),
     ],

@@ -143,7 +143,7 @@ def _destroyed_topic(arm: BenchArm, lost: int | None) -> dict[str, Any]:
 
 
 def outage_states(
-    *, aab_b: float | None = 0.0, abc_b: float = 0.98, refused_s: float | None = 8.5
+    *, aab_b: float | None = 0.0, abc_b: float = 0.98, rejected_s: float | None = 8.5
 ) -> list[dict[str, Any]]:
     """Return states of ``rackgate bench outages`` with this behaviour of arm B. Arm A stops in all, arm C in none."""
     full = outage_plan.load("full")
@@ -158,8 +158,8 @@ def outage_states(
         for arm, share in ((a, 0.0), (b, aab_b if aab else abc_b), (c, 0.99)):
             arm["fault_share"] = mean_of(share)
             arm["fewest_racks"] = 1 if aab else 2
-        for arm, after_s in ((a, 8.4), (b, refused_s)):
-            arm["first_refusal_probe_s"] = mean_of(after_s)
+        for arm, after_s in ((a, 8.4), (b, rejected_s)):
+            arm["first_rejection_probe_s"] = mean_of(after_s)
             arm["first_ack_after_heal_s"] = mean_of(2.8)
     return states
 
@@ -170,20 +170,20 @@ def outage_states(
         ({}, (CONFIRMED, CONFIRMED)),
         ({"aab_b": 0.5}, (REFUTED, CONFIRMED)),
         ({"abc_b": 0.5}, (UNDECIDED, CONFIRMED)),
-        ({"refused_s": 16.0}, (CONFIRMED, REFUTED)),
+        ({"rejected_s": 16.0}, (CONFIRMED, REFUTED)),
         # no verified outage and no observed rejection
-        ({"aab_b": None, "refused_s": None}, (UNDECIDED, UNDECIDED)),
+        ({"aab_b": None, "rejected_s": None}, (UNDECIDED, UNDECIDED)),
     ],
 )
 def test_the_claims_of_outages_depend_on_the_benchmark(behaviour: dict[str, Any], states: tuple[str, str]) -> None:
     reported = [{"fault": fault, "proved": True, "topics": [{"arm": "B"}, {"arm": "C"}]} for fault in ("cut", "kill")]
     found = states_of_claims("outages", {"destructions": reported, "states": outage_states(**behaviour)})
-    assert (found["outages-stop-what-lacks-a-rack"], found["refusals-begin-when-the-controller-knows"]) == states
+    assert (found["outages-stop-what-lacks-a-rack"], found["rejections-begin-when-the-controller-knows"]) == states
 
 
 DESTROYED = "destroyed_test.py::DestroyedTest.test_no_acknowledged_record_is_lost"
 LEVEL_OFF = "destroyed_test.py::LevelOffTest.test_the_only_holder_is_forgotten"
-OTHERS = "load_test.py::LoadTest.test_others_beside_refusals"
+OTHERS = "load_test.py::LoadTest.test_others_beside_rejections"
 
 
 def system_test_result(outcome: str, verdicts: dict[str, str], **figures: Any) -> dict[str, Any]:

@@ -362,7 +362,7 @@ def test_a_stopped_process_is_not_taken_for_a_paused_one(monkeypatch: pytest.Mon
         ([OSError(errno.EADDRNOTAVAIL, "-"), TimeoutError()], -1),
     ],
 )
-def test_a_timeout_is_retried_and_a_refusal_is_not(
+def test_a_timeout_is_retried_and_a_rejection_is_not(
     monkeypatch: pytest.MonkeyPatch, raised: list[OSError], remaining: int
 ) -> None:
     """``remaining`` is the number of errors not raised; negative if the client side fails, which is an error."""

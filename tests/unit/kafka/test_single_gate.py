@@ -98,7 +98,7 @@ def test_watch_agrees_with_the_gate(case: PartitionCase, enforced: bool | None) 
     known = set(case.isr) <= case.racks.keys()
     assert (found.min_replicas, found.min_racks) == (decision.need_replicas, decision.need_racks)
     assert found.isr_racks == (len(decision.racks) if known else None)
-    rejects = "refusing" in found.verdict
+    rejects = "rejects" in found.verdict
     if decision.need_racks > 1 and not known:
         # brokers with an unknown rack may add the missing racks
         assert (found.level, found.verdict) == ("unknown", "the rack of a replica is not known")

@@ -132,7 +132,7 @@ def test_a_lab_whose_lock_is_free_is_not_running(tmp_path: Path) -> None:
     assert lab_processes.recorded_labs() == ()
 
 
-def test_another_user_s_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_user_s_folder_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     with pytest.raises(RackgateError, match=r"user 0, .*user 4711; .*RACKGATE_STATE"):
         lab_processes.recorded_labs()
@@ -311,7 +311,7 @@ def plant_folder(folder: Path, how: str) -> Path:
 
 
 @pytest.mark.parametrize("how", ["link", "0777", "0770", "1777", pytest.param("owner", marks=as_root)])
-def test_every_command_refuses_a_planted_state_folder(folders: Path, how: str) -> None:
+def test_every_command_rejects_a_planted_state_folder(folders: Path, how: str) -> None:
     folder = plant_folder(folders / "tmp" / f"rackgate-{os.geteuid()}", how)
     for command in (["status"], ["down", "--all"], ["exec", "true"], ["up", "--bare"]):
         invocation = CliRunner().invoke(app, ["lab", *command])
@@ -326,7 +326,7 @@ def test_the_state_folder_is_private(folders: Path) -> None:
     assert lab_processes._state_folder().stat().st_mode & 0o777 == 0o700
 
 
-def test_a_state_folder_below_one_that_others_can_write_is_refused(
+def test_a_state_folder_below_one_that_others_can_write_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "shared").mkdir()
@@ -359,7 +359,7 @@ def test_the_runtime_folder_is_preferred_if_it_exists(
 
 @pytest.mark.parametrize("how", ["link", "0755", "0777", "0710", pytest.param("owner", marks=as_root)])
 @pytest.mark.parametrize("given", [True, False])
-def test_a_runtime_folder_that_others_can_enter_is_refused(
+def test_a_runtime_folder_that_others_can_enter_is_rejected(
     folders: Path, monkeypatch: pytest.MonkeyPatch, how: str, given: bool
 ) -> None:
     runtime = plant_folder(folders / "run-user" / (str(os.geteuid()) if not given else "session"), how)
@@ -511,7 +511,7 @@ def test_an_invalid_lab_description_is_an_error(state: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("how", [*PLANTED_FILES, pytest.param("owner", marks=as_root)])
-def test_a_description_that_another_user_could_have_written_is_refused(
+def test_a_description_that_another_user_could_have_written_is_rejected(
     state: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     file = state / "lab.json"

@@ -175,7 +175,7 @@ def java_properties(text: str) -> dict[str, str]:
 @example({"a": "1\nlog.dirs=/"})
 @example({"a": "1\\", "b": "2"})
 @example({"a": r"\u0041\n"})
-def test_properties_reach_kafka_unchanged_or_are_refused(properties: dict[str, Any]) -> None:
+def test_properties_reach_kafka_unchanged_or_are_rejected(properties: dict[str, Any]) -> None:
     error = parse_error(topology_dict(brokers={"properties": properties}))
     if error is not None:
         assert "brokers.properties." in error

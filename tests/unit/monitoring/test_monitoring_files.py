@@ -73,7 +73,7 @@ def test_no_mbean_of_a_single_partition_is_queried() -> None:
     queried = exporter_configuration()["includeObjectNames"]
     assert not [name for name in queried if "kafka.cluster" in name or "partition=" in name]
     wildcards = {name for name in queried if "*" in name}
-    assert all("RackCheckFailuresPerSec" in name for name in wildcards), "Kafka creates these with the first refusal"
+    assert all("RackCheckFailuresPerSec" in name for name in wildcards), "Kafka creates these with the first rejection"
 
 
 def test_rules_match_exactly_their_mbean() -> None:
@@ -180,7 +180,7 @@ def test_export_writes_all_files_and_replaces_its_own(tmp_path: Path) -> None:
     assert "KafkaUnderMinRackIsr" in (folder / export.ALERT_RULES).read_text(encoding="utf-8")
 
 
-def test_export_refuses_to_replace_other_files(tmp_path: Path) -> None:
+def test_export_rejects_to_replace_other_files(tmp_path: Path) -> None:
     own = tmp_path / export.DASHBOARD
     own.write_text("{}", encoding="utf-8")
     done = run(str(tmp_path))

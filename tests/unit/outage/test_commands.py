@@ -1,4 +1,4 @@
-"""Options of ``rackgate lower`` and ``restore``: combinations that can't work are refused in one line."""
+"""Options of ``rackgate lower`` and ``restore``: combinations that can't work are rejected in one line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_lower_needs_a_reason_and_an_end(options: dict[str, Any], why: str) -> N
     "options",
     [{"dismiss": "x"}, {"dismiss": " ", "topics": ["orders"]}, {"within": "1m"}, {"within": "x", "until_healed": True}],
 )
-def test_restore_refuses_options_that_do_not_fit(options: dict[str, Any]) -> None:
+def test_restore_rejects_options_that_do_not_fit(options: dict[str, Any]) -> None:
     with pytest.raises(RackgateError, match=r"--dismiss|--within"):
         restore_command(**options)
 
@@ -51,7 +51,7 @@ def test_the_help_has_examples(verb: str) -> None:
     assert "Exit status:" in done.stdout
 
 
-def test_what_can_not_be_lowered_is_refused() -> None:
+def test_what_can_not_be_lowered_is_rejected() -> None:
     assert _value_before("orders", FakeCluster(own=None).observed(), 1) == (None, 2)
     for cluster, why in (
         (FakeCluster(own=1), "min.insync.racks is 1, so --to 1 does not lower it"),
@@ -68,7 +68,7 @@ def test_what_can_not_be_lowered_is_refused() -> None:
 def test_the_cost_counts_what_one_rack_alone_has() -> None:
     records = {("orders", 0): RecordCounts(1200, 3)}
     cost = lowering_cost(FakeCluster(isr=SHRUNK).observed(), 2, 1, records)
-    assert (cost.refusing, cost.short, cost.one_rack, cost.racks) == (1, 1, 1, ("a",))
+    assert (cost.rejecting, cost.short, cost.one_rack, cost.racks) == (1, 1, 1, ("a",))
     assert (cost.acknowledged, cost.hidden) == (1200, 3)
     assert cost_lines(cost) == (
         "orders: min.insync.racks 2 -> 1; of 1 partition, 1 reject acks=all now and would accept it again",
@@ -82,7 +82,7 @@ def test_the_cost_counts_what_one_rack_alone_has() -> None:
         "  no partition rejects acks=all now, so lowering R has no benefit at the moment",
     )
     alone = lowering_cost(FakeCluster(isr=(1,)).observed(), 2, 1, records)
-    assert (alone.refusing, alone.still_refusing, alone.one_rack) == (0, 1, 0)
+    assert (alone.rejecting, alone.still_rejecting, alone.one_rack) == (0, 1, 0)
 
 
 @pytest.mark.parametrize("no_wait", [False, True])

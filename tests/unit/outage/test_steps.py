@@ -174,7 +174,7 @@ def test_an_intention_of_this_host_is_closed_at_once_and_of_another_after_its_ti
     with pytest.raises(KilledError):
         scene.operator("before set").lower([make_terms()], decline)
     own, scene.file = scene.file, FakeStore()
-    assert results(scene.operator().lower([make_terms("next")], decline)) == ["refused"]
+    assert results(scene.operator().lower([make_terms("next")], decline)) == ["rejected"]
     assert results(scene.operator().restore(None, due_only=False)) == ["active"]
     scene.file = own
     assert results(scene.operator().lower([make_terms("next")], decline)) == ["lowered"]
@@ -217,14 +217,14 @@ def test_restore_killed_at_each_step(step: str, number: int, status: str, own: i
     assert scene.statuses() == ["restored"]
 
 
-def test_a_second_operator_is_refused_while_a_topic_is_lowered() -> None:
+def test_a_second_operator_is_rejected_while_a_topic_is_lowered() -> None:
     scene = Scene()
     scene.operator().lower([make_terms()], decline)
     scene.file = FakeStore()
     (outcome,) = scene.operator().lower([make_terms("next", old=1, old_racks=1)], decline)
-    assert outcome.result == "refused"
+    assert outcome.result == "rejected"
     assert outcome.text.startswith("alice@one lowered it at 2026-01-01T00:00:00Z (rack b)")
-    assert len(scene.audit().lowerings) == 1, "a refusal leaves no record"
+    assert len(scene.audit().lowerings) == 1, "a rejection leaves no record"
 
 
 def test_of_two_operators_the_second_in_the_topic_gives_up() -> None:
@@ -285,7 +285,7 @@ def test_a_lost_race_is_reported() -> None:
 @pytest.mark.parametrize(
     ("result", "outcome", "status", "own"),
     [
-        ("refused", "refused", "abandoned", 2),
+        ("rejected", "rejected", "abandoned", 2),
         ("lost", "unknown", "unfinished", 2),
         ("late", "lowered", "active", 1),
     ],
@@ -337,7 +337,7 @@ def test_a_partition_that_lost_its_leader_meanwhile_is_not_lowered() -> None:
 
     operator = make_operator(scene.cluster, scene.file, scene.topic, scene.clock, turn=offline)
     (outcome,) = operator.lower([make_terms()], decline)
-    assert (outcome.result, scene.cluster.own) == ("refused", 2)
+    assert (outcome.result, scene.cluster.own) == ("rejected", 2)
     assert outcome.text == "not changed: partition 0 has no leader any more"
     assert scene.statuses() == ["abandoned"]
 
@@ -351,7 +351,7 @@ def test_an_audit_topic_that_can_not_be_read_again_hides_no_other_operator() -> 
 
     operator = make_operator(scene.cluster, scene.file, scene.topic, scene.clock, turn=lost)
     (outcome,) = operator.lower([make_terms()], decline)
-    assert (outcome.result, scene.cluster.own) == ("refused", 2)
+    assert (outcome.result, scene.cluster.own) == ("rejected", 2)
     assert outcome.text == "not changed: the audit topic can't be read: topic is not available"
 
 
@@ -390,7 +390,7 @@ def test_without_the_audit_topic_the_operator_decides() -> None:
     scene = Scene()
     scene.topic.available = False
     (outcome,) = scene.operator().lower([make_terms()], decline)
-    assert (outcome.result, scene.cluster.own) == ("refused", 2)
+    assert (outcome.result, scene.cluster.own) == ("rejected", 2)
     assert scene.events() == ["intended", "abandoned"]
     (outcome,) = scene.operator().lower([make_terms("next")], accept)
     assert (outcome.result, scene.cluster.own) == ("lowered", 1)
@@ -411,7 +411,7 @@ def test_an_operator_who_decides_too_late_changes_nothing() -> None:
         return True
 
     (outcome,) = scene.operator().lower([make_terms()], accept_later)
-    assert (outcome.result, scene.cluster.own) == ("refused", 2)
+    assert (outcome.result, scene.cluster.own) == ("rejected", 2)
     assert outcome.text == "not changed, since that took longer than 120 s; try again"
     assert scene.events() == ["intended", "abandoned"]
 
@@ -426,7 +426,7 @@ def test_the_operator_decides_once_for_all_topics() -> None:
         return False
 
     outcomes = scene.operator().lower([make_terms(), make_terms("next")], decline_once)
-    assert results(outcomes) == ["refused", "refused"]
+    assert results(outcomes) == ["rejected", "rejected"]
     assert asked == ["topic is not available"]
     assert scene.events() == ["intended", "abandoned"], "of the second one nothing was begun"
 

@@ -225,7 +225,7 @@ def test_the_dockerfile_puts_the_jars_of_the_archive_on_the_class_path(tmp_path:
     assert {f"overlay/{jar.name}" for jar in jars} == {name for name in packed.names if name.startswith("overlay/")}
 
 
-def test_the_dockerfile_refuses_another_kafka_and_changed_jars(tmp_path: Path) -> None:
+def test_the_dockerfile_rejects_another_kafka_and_changed_jars(tmp_path: Path) -> None:
     packed = archive.make_archive(make_distribution(tmp_path / "dist"), tmp_path)
     folder = unpack(packed.path, tmp_path / "unpacked")
     with pytest.raises(RackgateError, match=r"test -f /opt/kafka/libs/kafka-clients-9\.9\.jar"):

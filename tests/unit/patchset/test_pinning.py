@@ -177,7 +177,7 @@ def test_the_top_of_the_recipe_follows_what_is_resolved(
 def test_a_version_that_is_not_published_gets_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "unpublished", lambda *_: "Kafka 9.9.9 is not published in full yet")
     folder = paths.patch_folder("9.9.9")
-    with pytest.raises(RackgateError, match=r"^Kafka 9\.9\.9 is not published in full yet$") as refused:
+    with pytest.raises(RackgateError, match=r"^Kafka 9\.9\.9 is not published in full yet$") as rejected:
         cli.pin_command("9.9.9")
-    assert refused.value.exit_status == 1
+    assert rejected.value.exit_status == 1
     assert not folder.exists()

@@ -168,11 +168,11 @@ WITHOUT_RACKS = topic("t", requirements(2, None), (1, 3, 5))
             observation(
                 {
                     **dict.fromkeys(RACKS, PATCHED),
-                    1: BrokerResponse(14, 1, ON, 7, None, refused={"": "not authorized"}),
+                    1: BrokerResponse(14, 1, ON, 7, None, rejected={"": "not authorized"}),
                 },
                 (SATISFIED,),
             ),
-            {("unknown", "settings-refused")},
+            {("unknown", "settings-rejected")},
         ),
         (
             observation(

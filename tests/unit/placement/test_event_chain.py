@@ -125,15 +125,15 @@ def chain_and_model(
     evaluation = evaluate(
         parse_placement(",".join(placement), "it"), min_replicas=m, min_racks=r, probabilities=probabilities
     )
-    refused = evaluation.refused
-    return chain, Shares(refused.no_leader, 0.0, refused.replicas + refused.racks)
+    rejected = evaluation.rejected
+    return chain, Shares(rejected.no_leader, 0.0, rejected.replicas + rejected.racks)
 
 
 @pytest.mark.parametrize(
     ("placement", "m", "r"), [("abc", 2, 1), ("aab", 2, 2), ("aab", 1, 1), ("aabb", 2, 2), ("aabc", 2, 2)]
 )
 @pytest.mark.parametrize(("broker", "rack"), [((0.02, 1.0), (0.01, 0.3)), ((0.05, 1.0), (0.01, 3.0))])
-def test_refusals_because_of_missing_replicas_are_the_same(
+def test_rejections_because_of_missing_replicas_are_the_same(
     placement: str, m: int, r: int, broker: tuple[float, float], rack: tuple[float, float]
 ) -> None:
     chain, model = chain_and_model(placement, m, r, broker, rack)

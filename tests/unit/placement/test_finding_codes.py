@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pyhooks.core import paths
-from pyhooks.lab.mbeans import BROKERS_WITHOUT_RACK, OBSERVED_REFUSALS, PROPERTY_ABOVE_CLUSTER_VALUE
+from pyhooks.lab.mbeans import BROKERS_WITHOUT_RACK, OBSERVED_REJECTIONS, PROPERTY_ABOVE_CLUSTER_VALUE
 from readiness_codes import source_codes
 
 CHECK, MONITORING = (paths.REPO / "kip" / name for name in ("check.md", "monitoring.md"))
@@ -34,7 +34,7 @@ def code_patterns(source: Path) -> Iterator[str]:
 def test_the_documents_name_the_gauges() -> None:
     controller = f"`kafka.controller:type=KafkaController,name={BROKERS_WITHOUT_RACK}`"
     broker = f"`kafka.server:type=KafkaServer,name={PROPERTY_ABOVE_CLUSTER_VALUE}`"
-    observed = f"`kafka.server:type=BrokerTopicMetrics,name={OBSERVED_REFUSALS}`"
+    observed = f"`kafka.server:type=BrokerTopicMetrics,name={OBSERVED_REJECTIONS}`"
     proposal = (paths.REPO / "kip" / "KIP-1290.md").read_text(encoding="utf-8")
     assert [name for name in (controller, broker, observed) if name not in proposal] == []
     assert [name for name in (controller, broker) if name not in MONITORING.read_text(encoding="utf-8")] == []

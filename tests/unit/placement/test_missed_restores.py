@@ -107,10 +107,10 @@ def test_an_unread_audit_is_unknown() -> None:
 
 
 def test_a_hidden_audit_topic_is_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def refuse(_: AuditTopic) -> ReadRecords:
+    def reject(_: AuditTopic) -> ReadRecords:
         raise RackgateError("topic rackgate-audit: TopicAuthorization")
 
-    monkeypatch.setattr(AuditTopic, "read", refuse)
+    monkeypatch.setattr(AuditTopic, "read", reject)
     observation = observed()
     assert "rackgate-audit" not in {topic.name for topic in observation.cluster.topics}
     file, topics = tmp_path / "audit.jsonl", observation.cluster.topics

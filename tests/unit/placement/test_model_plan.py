@@ -141,7 +141,7 @@ def test_choices_cover_all_settings_and_merge_only_equal_ones() -> None:
                 min_racks=racks,
                 probabilities=ch.default_probabilities(),
             )
-            assert single.refused == choice.evaluation.refused
+            assert single.rejected == choice.evaluation.rejected
             assert single.worst == choice.evaluation.worst
             assert single.usual == choice.evaluation.usual
     covered = {
@@ -251,9 +251,9 @@ def test_exact_as_json() -> None:
     evaluation = output["weighed"]
     assert evaluation["limits"] == {"replicas": 2, "racks": 2}
     # b is unavailable and both brokers of a are up; two brokers are unavailable; all are
-    assert evaluation["refused"]["racks"] == pytest.approx(0.01 * 0.99**2)
-    assert evaluation["refused"]["replicas"] == pytest.approx(3 * 0.01**2 * 0.99)
-    assert evaluation["refused"]["no_leader"] == pytest.approx(1e-6)
+    assert evaluation["rejected"]["racks"] == pytest.approx(0.01 * 0.99**2)
+    assert evaluation["rejected"]["replicas"] == pytest.approx(3 * 0.01**2 * 0.99)
+    assert evaluation["rejected"]["no_leader"] == pytest.approx(1e-6)
     assert evaluation["whole"]["total"] == pytest.approx(8e-6)
     assert evaluation["worst_set"] == {"a": 1, "b": 1}
 
@@ -265,7 +265,7 @@ def test_exact_as_a_table() -> None:
     assert "worst, ISR a a" in output
     assert "one rack may be the only one with them" in output
     never = RUNNER.invoke(app, ["model", "exact", "--placement", "a,a", "--min-racks", "2"], catch_exceptions=False)
-    assert "always refused: replicas in 1 of 2 racks" in never.output
+    assert "always rejected: replicas in 1 of 2 racks" in never.output
 
 
 @pytest.fixture(scope="module")
@@ -372,7 +372,7 @@ def test_the_table_of_the_document_equals_the_model() -> None:
             for elr in ELRS[:2]
         )
         assert figures.split(" | ") == [
-            format_year_share(found.refused.total),
+            format_year_share(found.rejected.total),
             format_year_share(found.one_rack_alone),
             format_probability(found.worst.total),
             format_probability(stock.worst.total),

@@ -94,7 +94,7 @@ def observations(draw: st.DrawFn) -> ClusterObservation:
             levels=draw(st.just(ON) | st.dictionaries(NAMES, NUMBERS, max_size=2)),
             epoch=draw(NUMBERS),
             default=draw(st.none() | needs),
-            refused=draw(st.dictionaries(NAMES, NAMES, max_size=2)),
+            rejected=draw(st.dictionaries(NAMES, NAMES, max_size=2)),
             invalid=draw(st.dictionaries(NAMES, st.dictionaries(NAMES, st.none() | NAMES, max_size=2), max_size=2)),
         )
     unresponsive = {number: draw(NAMES) for number in numbers if number not in responses}
@@ -235,7 +235,7 @@ def test_an_incomplete_response_is_rejected() -> None:
     settings = ReportedSettings()
     settings.read([{"resourceType": 2, "resourceName": "other", "errorCode": 0, "configs": []}], {"t"})
     settings.complete({"t"})
-    assert set(settings.refused) == {"t", ""}
+    assert set(settings.rejected) == {"t", ""}
     assert not settings.topics
 
 
@@ -273,9 +273,9 @@ def test_each_topic_is_known_or_reported_as_unknown(results: list[dict[str, Any]
     settings = ReportedSettings()
     settings.read(results, {"t", "u"})
     settings.complete({"t", "u"})
-    assert settings.topics.keys() | settings.refused.keys() | settings.invalid.keys() >= {"t", "u"}
+    assert settings.topics.keys() | settings.rejected.keys() | settings.invalid.keys() >= {"t", "u"}
     assert settings.topics.keys() <= {"t", "u"}
-    assert settings.default is not None or "" in settings.refused or "" in settings.invalid
+    assert settings.default is not None or "" in settings.rejected or "" in settings.invalid
     for requirements in (*settings.topics.values(), *([settings.default] if settings.default else ())):
         for setting in (requirements.replicas, requirements.racks):
             assert setting is None or 1 <= setting.value < 2**31

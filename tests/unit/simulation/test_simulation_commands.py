@@ -36,8 +36,8 @@ def test_table_and_json() -> None:
     assert output["plan"]["placements"] == {"a a b": 10, "a b a": 10, "a b b": 10}
     assert output["plan"]["racks"] == {"a": 2, "b": 1}
     assert [setting["lower_s"] for setting in output["settings"]] == [None, None, 1800.0]
-    refused = [setting["refused"]["value"] for setting in output["settings"]]
-    assert refused[0] < refused[2] < refused[1]
+    rejected = [setting["rejected"]["value"] for setting in output["settings"]]
+    assert rejected[0] < rejected[2] < rejected[1]
     assert output["settings"][1]["by_status"]["racks"]["value"] > 0
     faults = {fault["option"]: fault for fault in output["faults"]}
     assert faults["--rack-outage"]["value"] == "4x5h"

@@ -35,9 +35,9 @@ def test_summary_of_replications() -> None:
     found = run_replications(plan, range(6))
     accepted = [each.shares[Status.ACCEPTED] for each in found if each.setting == 0]
     first, second = summarize(found, plan)
-    assert first.refused.value == pytest.approx(1 - np.mean(accepted))
-    assert second.refused_less.value == pytest.approx(first.refused.value - second.refused.value)
-    assert first.refused_less.value == 0.0
+    assert first.rejected.value == pytest.approx(1 - np.mean(accepted))
+    assert second.rejected_less.value == pytest.approx(first.rejected.value - second.rejected.value)
+    assert first.rejected_less.value == 0.0
     assert second.events is not None
     assert second.events.interval is not None
     assert second.events.interval.high == pytest.approx(3.689 / 6, rel=1e-3)

@@ -264,7 +264,7 @@ def test_victims_do_not_depend_on_other_violations(tmp_path: Path) -> None:
 # -- the matrix --------------------------------------------------------------------------------------------------------
 
 HARMLESS = Violation("harmless", "nothing", frozenset({"delivery"}), lambda history, _: list(history.events))
-REFUSED = Violation(
+REJECTED = Violation(
     "other", "an offset", frozenset({"delivery", "offsets"}),
     lambda history, _: changed(history.events, is_("produce", "ok"), 1, offset=0),
 )  # fmt: skip
@@ -278,7 +278,7 @@ def test_a_violation_that_no_checker_finds_is_missed(tmp_path: Path) -> None:
     assert (row["planted"], row["found"], row["missed"]) == (3, 0, ["A.test_a"])
 
 
-@pytest.mark.parametrize(("violation", "trusted"), [(HARMLESS, ("delivery",)), (REFUSED, ("delivery",))])
+@pytest.mark.parametrize(("violation", "trusted"), [(HARMLESS, ("delivery",)), (REJECTED, ("delivery",))])
 def test_a_checker_that_trusts_what_contradicts_it_is_reported(
     tmp_path: Path, violation: Violation, trusted: tuple[str, ...]
 ) -> None:

@@ -72,12 +72,12 @@ def test_a_lost_rack() -> None:
         partition_of(shown, "orders-ungated"),
         partition_of(shown, "payments"),
     )
-    assert (orders.level, orders.verdict) == ("down", "refusing: 1 of 2 racks")
+    assert (orders.level, orders.verdict) == ("down", "rejects: 1 of 2 racks")
     assert orders.watermark.motion == "frozen"
     assert orders.watermark.still_s == pytest.approx(4)
     assert orders.produce is not None
     assert orders.produce.ok_per_s == 0
-    assert orders.produce.refused_per_s == pytest.approx(3)
+    assert orders.produce.rejected_per_s == pytest.approx(3)
     assert orders.failed_produce_per_s == pytest.approx(3)
     assert (ungated.level, ungated.verdict, ungated.watermark.motion) == ("risk", "rack a alone acks", "moving")
     assert (payments.level, payments.verdict) == ("warn", "2 of 3 in sync, no rack to spare")
@@ -147,7 +147,7 @@ def test_acks_with_too_few_racks_are_reported_if_the_isr_is_unchanged() -> None:
         return replace(at(second, lost=True), produced={("orders", 0): ProduceCounts(ok)})
 
     once = chain(acked(11, 0), acked(12, 9))
-    assert partition_of(once, "orders").verdict == "refusing: 1 of 2 racks", (
+    assert partition_of(once, "orders").verdict == "rejects: 1 of 2 racks", (
         "the ISR may have been larger at that moment"
     )
     shown = chain(acked(11, 0), acked(12, 9), acked(13, 9))
@@ -161,9 +161,9 @@ def test_acks_with_too_few_racks_are_reported_if_the_isr_is_unchanged() -> None:
 @pytest.mark.parametrize(
     ("requirements", "replicas", "isr", "expected"),
     [
-        (TopicRequirements(2, 2), (1, 2, 3), (1,), ("down", "refusing: 1 of 2 racks, 1 of 2 replicas")),
-        (TopicRequirements(2, 1), (1, 2, 3), (1,), ("down", "refusing: 1 of 2 replicas")),
-        (TopicRequirements(1, 2), (1, 2), (1, 2), ("down", "refusing: placed in 1 of 2 racks")),
+        (TopicRequirements(2, 2), (1, 2, 3), (1,), ("down", "rejects: 1 of 2 racks, 1 of 2 replicas")),
+        (TopicRequirements(2, 1), (1, 2, 3), (1,), ("down", "rejects: 1 of 2 replicas")),
+        (TopicRequirements(1, 2), (1, 2), (1, 2), ("down", "rejects: placed in 1 of 2 racks")),
         (TopicRequirements(3, 3), (1,), (1,), ("ok", "ok")),
         (TopicRequirements(1, None), (1, 3), (1,), ("risk", "rack a alone acks")),
         (TopicRequirements(1, None), (1, 2), (1,), ("warn", "1 of 2 in sync")),
@@ -186,8 +186,8 @@ def test_verdicts_of_a_partition(
     ("requirements", "isr", "expected", "isr_racks"),
     [
         # brokers 1 and 2 have no rack, 3 is in b, 5 in c
-        (TopicRequirements(1, 2), (1, 3), ("down", "refusing: 1 of 2 racks"), 1),
-        (TopicRequirements(1, 2), (1, 2), ("down", "refusing: 0 of 2 racks"), 0),
+        (TopicRequirements(1, 2), (1, 3), ("down", "rejects: 1 of 2 racks"), 1),
+        (TopicRequirements(1, 2), (1, 2), ("down", "rejects: 0 of 2 racks"), 0),
         (TopicRequirements(1, 2), (1, 3, 5), ("warn", "3 of 4 in sync, no rack to spare"), 2),
         (TopicRequirements(2, 1), (1, 2), ("risk", "brokers without a rack alone ack"), 0),
         (TopicRequirements(2, 1), (1, 3), ("risk", "rack b alone acks"), 1),
@@ -212,14 +212,14 @@ def test_brokers_without_a_rack_count_for_no_rack(
     [
         (False, TopicRequirements(1, 2), (1, 3), ("warn", "R=2 is not enforced")),
         (False, TopicRequirements(1, 2), (1,), ("risk", "rack a alone acks, R=2 is not enforced")),
-        (False, TopicRequirements(2, 2), (1,), ("down", "refusing: 1 of 2 replicas")),
+        (False, TopicRequirements(2, 2), (1,), ("down", "rejects: 1 of 2 replicas")),
         (False, TopicRequirements(1, 1), (1, 3), ("ok", "ok")),
         (False, TopicRequirements(1, None), (1, 3), ("ok", "ok")),
         (None, TopicRequirements(1, 2), (1, 3), ("ok", "ok, no rack to spare")),
         (None, TopicRequirements(1, 2), (1,), ("unknown", "1 of 2 racks, not known if enforced")),
-        (None, TopicRequirements(2, 2), (1,), ("down", "refusing: 1 of 2 replicas")),
+        (None, TopicRequirements(2, 2), (1,), ("down", "rejects: 1 of 2 replicas")),
         (None, TopicRequirements(1, None), (1,), ("risk", "rack a alone acks")),
-        (True, TopicRequirements(1, 2), (1,), ("down", "refusing: 1 of 2 racks")),
+        (True, TopicRequirements(1, 2), (1,), ("down", "rejects: 1 of 2 racks")),
     ],
 )
 def test_the_required_racks_apply_only_if_enforced(
@@ -390,5 +390,5 @@ def test_json_has_the_documented_keys() -> None:
         "id", "rack", "state", "leads", "messages_in_per_s", "rack_check_failures", "rack_check_failures_per_s",
         "under_min_rack_isr", "at_min_rack_isr", "under_replicated", "produce_errors_per_s",
     }  # fmt: skip
-    assert output["partitions"][1]["verdict"] == "refusing: 1 of 2 racks"
+    assert output["partitions"][1]["verdict"] == "rejects: 1 of 2 racks"
     assert json.loads(as_json(chain(at(5), blind(9))))["partitions"][0]["isr"] is None

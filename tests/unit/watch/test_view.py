@@ -71,7 +71,7 @@ def test_an_outage_in_80_columns_without_colours() -> None:
     text = "\n".join(rendered_lines(outage(), 80, 24))
     assert "FAULT kill-rack 4s (rack b)" in text
     assert "3 DOWN" in text
-    assert "! orders-0     1 1a 2a (3b) 1/2 2/1 1000 ■4s    0/3/0   refusing: 1 of 2 racks" in text
+    assert "! orders-0     1 1a 2a (3b) 1/2 2/1 1000 ■4s    0/3/0   rejects: 1 of 2 racks" in text
     assert "~ orders-un…-0" in text
     assert "▲100/s" in text
     assert "RackCheckFail 3/s UnderMinRack 2" in text
@@ -87,7 +87,7 @@ def test_an_outage_in_160_columns() -> None:
     assert "of 3/5 brokers" in text
     orders = next(line for line in found if "orders-0 " in line)
     joined = " ".join(orders.split())
-    assert joined == "! orders-0 1 1a 2a (3b) 1/2 2/1 1000 ■ frozen 4s 0/3/0 3 refusing: 1 of 2 racks"
+    assert joined == "! orders-0 1 1a 2a (3b) 1/2 2/1 1000 ■ frozen 4s 0/3/0 3 rejects: 1 of 2 racks"
 
 
 def test_isr_members_have_the_colour_of_their_rack() -> None:
@@ -111,7 +111,7 @@ def test_the_worst_partitions_are_shown_and_the_others_counted() -> None:
     found = rendered_lines(large_cluster(1000), 80, 24)
     shown = [line for line in found if "topic" in line and "-" in line]
     assert len(shown) >= 8
-    assert all("-3 " in line and "refusing: 1 of 2 racks" in line for line in shown)
+    assert all("-3 " in line and "rejects: 1 of 2 racks" in line for line in shown)
     remainder = next(line for line in found if " more: " in line)
     assert f"+ {1000 - len(shown)} more: {100 - len(shown)} not writable, 900 ok" in remainder
     # without a height all partitions are shown

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import CONFLUENT, PATCHED
-from pyhooks.history.outcomes import ERRORS, Acked, Refused, outcome_of
+from pyhooks.history.outcomes import ERRORS, Acked, Rejected, outcome_of
 from pyhooks.history.record_format import is_damaged, key_of, parts_of, text_of, value_of
 from pyhooks.workload.producer import OpenRecord, main
 from pyhooks.workload.producer_clients import ProducerRecord, ProducerSettings, SendResult, create_client
@@ -24,8 +24,8 @@ PROBE = ProducerPlan(
 REQUIRED = ("--bootstrap", "b:9092", "--topics", "t,u", "--history", "h.jsonl")
 
 
-def java_error(name: str, *, retriable: bool = True) -> Refused:
-    return Refused(f"{ERRORS}.{name}", "text", retriable)
+def java_error(name: str, *, retriable: bool = True) -> Rejected:
+    return Rejected(f"{ERRORS}.{name}", "text", retriable)
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def java_error(name: str, *, retriable: bool = True) -> Refused:
     ],
 )
 def test_a_rejection_before_the_append_is_a_failure_only_without_retries(error: str) -> None:
-    assert outcome_of(Refused(error, "", True), first_only=True) == "fail"
-    assert outcome_of(Refused(error, "", True), first_only=False) == "unknown"
+    assert outcome_of(Rejected(error, "", True), first_only=True) == "fail"
+    assert outcome_of(Rejected(error, "", True), first_only=False) == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -61,23 +61,23 @@ def test_a_rejection_before_the_append_is_a_failure_only_without_retries(error: 
 )
 @pytest.mark.parametrize("first_only", [False, True])
 def test_a_record_that_may_have_been_appended_is_unknown(error: str, first_only: bool) -> None:
-    assert outcome_of(Refused(error, "", True), first_only=first_only) == "unknown"
+    assert outcome_of(Rejected(error, "", True), first_only=first_only) == "unknown"
 
 
 @pytest.mark.parametrize("first_only", [False, True])
 def test_an_acknowledgement_succeeds_and_a_full_queue_fails(first_only: bool) -> None:
     assert outcome_of(Acked(0, 7), first_only=first_only) == "ok"
-    assert outcome_of(Refused("_QUEUE_FULL", "", True), first_only=first_only) == "fail"
+    assert outcome_of(Rejected("_QUEUE_FULL", "", True), first_only=first_only) == "fail"
 
 
 def test_a_record_rejected_by_the_client_was_not_sent() -> None:
-    assert outcome_of(Refused("MSG_SIZE_TOO_LARGE", "", False, local=True), first_only=False) == "fail"
-    assert outcome_of(Refused("MSG_SIZE_TOO_LARGE", "", False), first_only=False) == "unknown"
+    assert outcome_of(Rejected("MSG_SIZE_TOO_LARGE", "", False, local=True), first_only=False) == "fail"
+    assert outcome_of(Rejected("MSG_SIZE_TOO_LARGE", "", False), first_only=False) == "unknown"
     client = create_client(CONFLUENT, replace(PROBE, bootstrap="127.0.0.1:1").settings("id"))
     client.send([ProducerRecord(7, "t", 0, b"k", b"x" * 2_000_000)])
     (report,) = client.take(0)
     client.close()
-    assert isinstance(report.answer, Refused)
+    assert isinstance(report.answer, Rejected)
     assert (report.token, report.answer.error, report.answer.local) == (7, "MSG_SIZE_TOO_LARGE", True)
 
 

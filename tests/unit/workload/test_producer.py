@@ -18,7 +18,7 @@ from pyhooks.checkers.record_view import Records
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event, History
-from pyhooks.history.outcomes import Acked, Answer, Refused
+from pyhooks.history.outcomes import Acked, Answer, Rejected
 from pyhooks.history.record_format import value_of
 from pyhooks.workload.producer import AHEAD, ProducerRun
 from pyhooks.workload.producer_clients import ProducerRecord, SendResult, TransactionError
@@ -199,7 +199,7 @@ def test_each_topic_of_a_probe_has_its_own_client(tmp_path: Path) -> None:
     class InOrder(Fake):
         def send(self, records: Sequence[ProducerRecord]) -> None:
             blocked = any(record.topic == "t" for record in (*self.sent, *records))
-            self.response = lambda _: None if blocked else Refused("NotEnoughRacksException", "1 of 2", True)
+            self.response = lambda _: None if blocked else Rejected("NotEnoughRacksException", "1 of 2", True)
             super().send(records)
 
     clients: list[InOrder] = []
@@ -267,10 +267,10 @@ def test_an_early_end_records_every_attempt(tmp_path: Path) -> None:
 
 
 def test_a_rejection_is_unknown_if_the_client_retries(tmp_path: Path) -> None:
-    refused = Refused("org.apache.kafka.common.errors.NotEnoughRacksException", "spans 1 rack(s)", True)
+    rejected = Rejected("org.apache.kafka.common.errors.NotEnoughRacksException", "spans 1 rack(s)", True)
     for name, retries, outcome in (("a", 0, "fail"), ("b", 3, "unknown")):
         plan = replace(PLAN, count=5, retries=retries)
-        events = with_op(drive(plan, tmp_path / name, Fake(response=lambda _: refused)), "produce")
+        events = with_op(drive(plan, tmp_path / name, Fake(response=lambda _: rejected)), "produce")
         assert {event.outcome for event in events} == {outcome}
         assert {event.data["message"] for event in events} == {"spans 1 rack(s)"}
 

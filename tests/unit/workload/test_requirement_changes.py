@@ -186,8 +186,8 @@ def test_a_missing_response_is_retried(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("errors", "last"),
     [
-        ((KafkaError.INVALID_CONFIG,), ("refused", "ok")),
-        ((KafkaError.TOPIC_AUTHORIZATION_FAILED,), ("refused", "ok")),
+        ((KafkaError.INVALID_CONFIG,), ("rejected", "ok")),
+        ((KafkaError.TOPIC_AUTHORIZATION_FAILED,), ("rejected", "ok")),
         ((KafkaError._TRANSPORT,), ("settled", "unknown")),
         ((KafkaError.UNKNOWN,), ("settled", "unknown")),
         # the first request may have succeeded

@@ -101,7 +101,7 @@ public class AppendBenchmark {
 
     @Benchmark
     public LogAppendInfo append(Cpu cpu) {
-        // An append writes the offset into the batch, and one that starts at another offset than 0 is refused.
+        // An append writes the offset into the batch, and one that starts at another offset than 0 is rejected.
         batch.putLong(0, 0L);
         LogAppendInfo info = partition.appendRecordsToLeader(records, AppendOrigin.CLIENT, -1, requestLocal,
             VerificationGuard.SENTINEL, (short) 0);

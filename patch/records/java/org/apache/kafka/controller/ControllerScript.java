@@ -73,7 +73,7 @@ import java.util.stream.IntStream;
  * number of seeds, the number of steps for each, of which some are several events.
  *
  * The file has lines "event SEED NUMBER NAME" and, after each, a line "record HEX TEXT" for each record or a line
- * "refused EXCEPTION", and in the end a line "end". Words are separated by tabs.
+ * "rejected EXCEPTION", and in the end a line "end". Words are separated by tabs.
  */
 public final class ControllerScript {
     private static final String RACKS = "min.insync.racks";
@@ -448,7 +448,7 @@ public final class ControllerScript {
         try {
             result = call.get();
         } catch (ApiException e) {
-            out.println("refused\t" + e.getClass().getSimpleName());
+            out.println("rejected\t" + e.getClass().getSimpleName());
             return false;
         }
         apply(result.records());

@@ -25,7 +25,7 @@ REPLICAS_NAMES = frozenset({f"{ERRORS}.NotEnoughReplicasException", "NOT_ENOUGH_
 RACKS_NAMES = TOO_FEW - REPLICAS_NAMES
 
 
-def check_refusals(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
+def check_rejections(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
     """Check in every settled interval with too few replicas or racks that rejections name the missing ones.
 
     If replicas are missing, the error is that of replicas, even if racks are missing, too; else it is that of racks. A
@@ -55,7 +55,7 @@ def check_refusals(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ve
     if not counts:
         findings.missing.append("no rejection due to too few replicas or racks could be judged")
     findings.notes += [f"{count} rejections with {name.rpartition('.')[2]}" for name, count in sorted(counts.items())]
-    return findings.verdict("refusals")
+    return findings.verdict("rejections")
 
 
 def _problem(attempt: Attempt, client: str | None, *, few_replicas: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bench.analysis.availability import REFUSALS
+from bench.analysis.availability import REJECTIONS
 from pyhooks.core.errors import RackgateError
 from pyhooks.jvm.producer import Producer
 
@@ -21,14 +21,14 @@ CONFIG = {
 }
 
 
-def refusals(bootstrap: str, topics: Sequence[str], config: Mapping[str, str] | None = None) -> dict[str, str]:
+def rejections(bootstrap: str, topics: Sequence[str], config: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return for each topic the gate's exception without its package; an empty text if the topic accepts a record."""
     with Producer(bootstrap, {**(config or {}), **CONFIG}, close_timeout_s=RESPONSE_S) as producer:
-        return {topic: refusal(producer, topic) for topic in topics}
+        return {topic: rejection(producer, topic) for topic in topics}
 
 
-def refusal(producer: Producer, topic: str, response_s: float = RESPONSE_S) -> str:
-    """Probe one topic; see ``refusals``.
+def rejection(producer: Producer, topic: str, response_s: float = RESPONSE_S) -> str:
+    """Probe one topic; see ``rejections``.
 
     Raises:
         RackgateError: the topic neither accepted nor rejected a record in any attempt.
@@ -41,6 +41,6 @@ def refusal(producer: Producer, topic: str, response_s: float = RESPONSE_S) -> s
             error = f"no response within {response_s:.0f} s"
             continue
         error = sent.errors[0].java_class.rsplit(".", 1)[-1] if sent.errors else ""
-        if not error or error in REFUSALS:
+        if not error or error in REJECTIONS:
             return error
     raise RackgateError(f"a probe of topic {topic} got {error} {ATTEMPTS} times, neither an ack nor a rejection")
