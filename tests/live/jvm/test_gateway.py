@@ -1,4 +1,4 @@
-"""Several JVMs at once: Produce versions of stock and patched clients; no JVM outlives its parent."""
+"""Several JVMs at once, Produce versions of stock and patched clients, and the ends of JVMs and their processes."""
 
 from __future__ import annotations
 
@@ -82,6 +82,17 @@ def test_a_jvm_ends_with_its_killed_parent() -> None:
         parent.send_signal(signal.SIGKILL)
         wait_for(lambda: not alive(pid), goal="the end of the JVM", timeout_s=10)
     assert parent.returncode == -signal.SIGKILL
+
+
+def test_a_process_ends_whose_jvm_was_started_by_a_thread_that_ended() -> None:
+    script = (
+        "import threading; from pyhooks.jvm.client import start_jvm\n"
+        "starter = threading.Thread(target=start_jvm)\n"
+        "starter.start(); starter.join()\n"
+        "print('started', flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "started\n")
 
 
 def test_a_class_path_without_the_helpers_is_an_error() -> None:

@@ -321,6 +321,7 @@ def large(topics: int, partitions: int) -> Iterator[FakeCluster]:
         yield cluster
 
 
+@pytest.mark.alone
 def test_100000_partitions_take_10_s_and_500_mb_at_most(tmp_path: Path) -> None:
     with large(2000, 50) as cluster:
         status, cpu_s, memory_mb = measured_check(cluster.bootstrap, tmp_path / "out", "--json", "--timeout", "200")
