@@ -145,7 +145,7 @@ def ensure_started(classpath: str, *, log_level: str = "WARN") -> None:
         options += [f"-Dlog4j2.configurationFile={LOG4J}", f"-Drackgate.log.level={log_level}"]
         entries = classpath.split(os.pathsep)
         jpype.startJVM(library, *options, classpath=entries, convertStrings=False, interrupt=False)
-        # at exit the JVM waits for the thread that started it, even if that has ended; detached, it attaches as a daemon
+        # at exit the JVM waits for the thread that started it, even if that has ended; detached, it is a daemon
         jpype.JClass("java.lang.Thread").detach()
         _running.append(classpath)
 
