@@ -18,12 +18,14 @@ from pyhooks.history.outcomes import ERRORS, TOO_FEW_RACKS
 from pyhooks.verify.stored_history import (
     NOT_ENOUGH_REPLICAS,
     SETTLE_NS,
+    NotApplicableError,
     StoredHistory,
     changed,
     client_names,
     draw,
     edit_one,
     is_result,
+    violation,
 )
 
 RACK_COUNTS = tuple(name for name in COUNTS.values() if "Rack" in name)
@@ -34,8 +36,9 @@ MOVED_NS = 15 * NS
 # -- cluster -----------------------------------------------------------------------------------------------------------
 
 
-def move_isr_change(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Move a change of the ISR so that records were acknowledged with an insufficient one: earlier, or later."""
+@violation("progress")
+def move_isr_change(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """An ISR shrinks earlier or grows later than acknowledgements allow."""
     found = []
     for partition, known in history.windows.items():
         for before, after in pairwise(known):
@@ -55,18 +58,16 @@ def move_isr_change(history: StoredHistory, choice: random.Random) -> list[Event
             ):
                 state = (after if before.enough else before).observation
                 found.append((partition, from_ns, to_ns, list(state.isr)))
-    victim = draw(choice, found)
-    if victim is None:
-        return None
-    partition, from_ns, to_ns, isr = victim
+    partition, from_ns, to_ns, isr = draw(choice, found)
     return [
         _with_isr(event, str(partition), isr) if from_ns <= event.mono_ns <= to_ns else event
         for event in history.events
     ]
 
 
-def stay_out_of_sync(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Keep a replica out of the ISR for all observations after the last heal."""
+@violation("recovery")
+def stay_out_of_sync(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A replica never returns to the ISR."""
     heals = [fault.heal_ns for fault in history.cluster.faults if fault.heal_ns is not None]
     found = [
         (str(partition), broker)
@@ -74,10 +75,7 @@ def stay_out_of_sync(history: StoredHistory, choice: random.Random) -> list[Even
         for broker in observed[-1].isr
         if heals and observed[-1].at_ns > max(heals) + 70 * NS and broker != observed[-1].leader
     ]
-    victim = draw(choice, found)
-    if victim is None:
-        return None
-    name, broker = victim
+    name, broker = draw(choice, found)
     return [
         _with_isr(event, name, [one for one in event.data["partitions"][name]["isr"] if one != broker])
         if event.mono_ns > max(heals) and ev.ObservationDetails.of(event) and name in event.data["partitions"]
@@ -93,8 +91,9 @@ def _with_isr(event: Event, partition: str, isr: Sequence[int]) -> Event:
     return changed(event, partitions={**event.data["partitions"], partition: state})
 
 
-def report_other_racks(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a broker report another R than was set."""
+@violation("progress promise")
+def report_other_racks(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A broker reports another R than was set."""
     requested = {
         settings.topic
         for _, settings in ev.SettingsDetails.each(history.events)
@@ -116,42 +115,42 @@ def report_other_racks(history: StoredHistory, choice: random.Random) -> list[Ev
         and len(history.cluster.settings.possible(event.data["topic"], event.mono_ns - 5 * NS, event.mono_ns)) == 1
     ]
     victim = draw(choice, quiet[1:])
-    return edit_one(history, victim, **{"min.insync.racks": victim.data["min.insync.racks"] + 1} if victim else {})
+    return edit_one(history, victim, **{"min.insync.racks": victim.data["min.insync.racks"] + 1})
 
 
-def fail_fault_probe(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a probe contradict that a fault held, or was healed."""
+@violation("faults")
+def fail_fault_probe(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A probe contradicts that a fault held or was healed."""
     steps = [event for event, fault in ev.FaultDetails.each(history.events) if fault.step in (HELD, HEALED)]
-    victim = draw(choice, steps)
-    return None if victim is None else history.edit(lambda event: event is victim, outcome="fail")
+    return edit_one(history, draw(choice, steps), outcome="fail")
 
 
-def crash_node(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a node that the test did not end be down at the end."""
+@violation("crashes")
+def crash_node(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A node is down although the test did not end it."""
     states = [event for event, state in ev.NodeStateDetails.each(history.events) if state.state == "up"]
-    victim = draw(choice, states)
-    return edit_one(history, victim, state="down")
+    return edit_one(history, draw(choice, states), state="down")
 
 
-def log_fault(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a node log a fatal error."""
+@violation("crashes")
+def log_fault(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A node logs a fatal error."""
     logs = [event for event, _ in ev.LoggedFaultsDetails.each(history.events)]
-    victim = draw(choice, logs)
-    return edit_one(history, victim, found=["[2026-01-01 00:00:00,000] FATAL [broker] planted (kafka.Kafka$)"])
+    return edit_one(
+        history, draw(choice, logs), found=["[2026-01-01 00:00:00,000] FATAL [broker] planted (kafka.Kafka$)"]
+    )
 
 
-def log_twice(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a leader log twice that it begins to reject writes."""
+@violation("flood")
+def log_twice(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A leader logs the beginning of a shortage twice."""
     found = [
         (event, place)
         for event, lines in ev.LogLinesDetails.each(history.events)
         for place, entry in enumerate(lines.entries)
         if "Rejecting writes with acks=all" in entry[3]
     ]
-    victim = draw(choice, found)
-    if victim is None:
-        return None
-    event, place = victim
+    event, place = draw(choice, found)
     entries = list(event.data["entries"])
     again = [entries[place][0] + 1, *entries[place][1:]]
     entries.insert(place + 1, again)
@@ -167,8 +166,9 @@ def log_twice(history: StoredHistory, choice: random.Random) -> list[Event] | No
 # -- clients, features and metrics -------------------------------------------------------------------------------------
 
 
-def show_cause_to_default(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a producer with default settings report a rejection instead of a timeout."""
+@violation("defaults")
+def show_cause_to_default(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A default producer reports the cause of a rejection."""
     failed = [
         event
         for event, produced in ev.ProduceDetails.each(history.events)
@@ -177,8 +177,9 @@ def show_cause_to_default(history: StoredHistory, choice: random.Random) -> list
     return edit_one(history, draw(choice, failed), exception=NOT_ENOUGH_REPLICAS)
 
 
-def report_unknown_error(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a client report an error that it does not know."""
+@violation("known")
+def report_unknown_error(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A client reports an error that it does not know."""
     clients = client_names(history)
     known = {details.client for _, details in ev.KnownErrorsDetails.each(history.events)}
     failed = [
@@ -189,8 +190,9 @@ def report_unknown_error(history: StoredHistory, choice: random.Random) -> list[
     return edit_one(history, draw(choice, failed), exception="org.apache.kafka.common.errors.UnknownServerException")
 
 
-def give_up_in_outage(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a client that was to ride out an outage give up a record."""
+@violation("rides")
+def give_up_in_outage(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A client that retries gives up a record."""
     riding = {name for _, ride in ev.RideDetails.each(history.events) for name in ride.clients}
     runs = {
         intend.run
@@ -202,46 +204,43 @@ def give_up_in_outage(history: StoredHistory, choice: random.Random) -> list[Eve
         for event, produced in ev.ProduceDetails.each(history.events)
         if produced.run in runs and event.outcome == "ok"
     ]
-    victim = draw(choice, acked)
-    if victim is None:
-        return None
     timeout = f"{ERRORS}.TimeoutException"
-    return history.edit(lambda event: event is victim, outcome="unknown", offset=None, exception=timeout)
+    return edit_one(history, draw(choice, acked), outcome="unknown", offset=None, exception=timeout)
 
 
-def change_level(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a request for a feature level have another result."""
+@violation("levels")
+def change_level(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A request for a feature level has another result."""
     victim = draw(choice, [event for event, _ in ev.LevelDetails.each(history.events)])
-    if victim is None:
-        return None
     data = victim.data
     return edit_one(history, victim, after=data["before"] if data["after"] == data["to"] else data["to"])
 
 
-def change_version(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a client use another version of a request with patched brokers."""
+@violation("versions")
+def change_version(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A client uses another version of a request."""
     reports = [
         event for event, one in ev.VersionsDetails.each(history.events) if not one.baseline and len(one.versions)
     ]
     victim = draw(choice, reports)
-    if victim is None:
-        return None
     request = choice.choice(sorted(victim.data["versions"]))
     return edit_one(history, victim, versions={**victim.data["versions"], request: "99"})
 
 
-def miss_warning(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a controller log nothing of partitions in too few racks."""
+@violation("warned")
+def miss_warning(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A controller does not log partitions in too few racks."""
     warned = [event for event, warnings in ev.WarningsDetails.each(history.events) if any(warnings.counts.values())]
     if not warned:
-        return None
+        raise NotApplicableError
     victim = warned[-1]
     controller = choice.choice(sorted(name for name, counts in victim.data["counts"].items() if counts))
     return edit_one(history, victim, counts={**victim.data["counts"], controller: []})
 
 
-def change_gauge(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a broker report ten more partitions in too few racks than there are."""
+@violation("metrics")
+def change_gauge(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A broker reports a wrong number of partitions."""
     truth = Truth(history.events)
     found = [
         (event, name)
@@ -253,31 +252,27 @@ def change_gauge(history: StoredHistory, choice: random.Random) -> list[Event] |
         for name, value in metrics.values.items()
         if name in RACK_COUNTS and value is not None
     ]
-    victim = draw(choice, found)
-    if victim is None:
-        return None
-    event, name = victim
+    event, name = draw(choice, found)
     return edit_one(history, event, values={**event.data["values"], name: event.data["values"][name] + 10})
 
 
-def count_rejections(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a broker count more rejections than its clients received."""
+@violation("meter")
+def count_rejections(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A meter counts more rejections than clients received."""
     metered = [
         event for event, metrics in ev.MetricsDetails.each(history.events) if metrics.values.get(METER) is not None
     ]
     brokers = sorted({event.data["broker"] for event in metered})
-    if not brokers:
-        return None
-    last = [event for event in metered if event.data["broker"] == choice.choice(brokers)][-1]
+    broker = draw(choice, brokers)
+    last = [event for event in metered if event.data["broker"] == broker][-1]
     return edit_one(history, last, values={**last.data["values"], METER: last.data["values"][METER] + 10**6})
 
 
-def slow_commits(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let the commits of a group take a second longer because more racks are required."""
+@violation("alike")
+def slow_commits(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A group's commits take longer because more racks are required."""
     pairs = [pair for _, alike in ev.AlikeDetails.each(history.events) for pair in alike.pairs]
     pair = draw(choice, pairs)
-    if pair is None:
-        return None
     return [
         changed(event, begun_ns=commit.begun_ns - NS)
         if (commit := ev.CommitDetails.of(event)) is not None and commit.group == pair[0]
@@ -286,8 +281,9 @@ def slow_commits(history: StoredHistory, choice: random.Random) -> list[Event] |
     ]
 
 
-def keep_hidden(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Hide the waiting records of an idle topic although R was lowered."""
+@violation("idle")
+def keep_hidden(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """Waiting records of an idle topic stay hidden after R was lowered."""
     found = []
     for event, idle in ev.IdleDetails.each(history.events):
         rounds = [one for one, _ in ev.VisibleDetails.each(history.events)]
@@ -295,10 +291,7 @@ def keep_hidden(history: StoredHistory, choice: random.Random) -> list[Event] | 
         before = [one for one in rounds if one.mono_ns <= event.mono_ns and one.data["high"].keys() >= set(names)]
         if names and before:
             found.append((event.mono_ns, names, before[-1].data))
-    victim = draw(choice, found)
-    if victim is None:
-        return None
-    since_ns, names, frozen = victim
+    since_ns, names, frozen = draw(choice, found)
     return [
         changed(
             event,
@@ -315,14 +308,15 @@ def keep_hidden(history: StoredHistory, choice: random.Random) -> list[Event] | 
     ]
 
 
-def stick_reader(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Keep a reader of committed records at its position of the last heal."""
+@violation("unstuck")
+def stick_reader(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A reader of committed records stays where it was at the heal."""
     heal_ns = max((fault.heal_ns or 0 for fault in history.cluster.faults), default=0)
     followed = list(ev.FollowDetails.each(history.events))
     last_ns = max((event.mono_ns for event, _ in followed), default=0)
     names = sorted({(follow.run, follow.topic, follow.partition) for _, follow in followed})
     if not heal_ns or not names or last_ns <= heal_ns + (BOUND_S + 5) * NS:
-        return None
+        raise NotApplicableError
     name = choice.choice(names)
     mine = {id(event): follow for event, follow in followed if (follow.run, follow.topic, follow.partition) == name}
     position = max(
@@ -334,12 +328,13 @@ def stick_reader(history: StoredHistory, choice: random.Random) -> list[Event] |
     ]
 
 
-def slow_others(history: StoredHistory, choice: random.Random) -> list[Event] | None:  # noqa: ARG001 - no choice
-    """Let other topics take twice as long while records are rejected."""
+@violation("slowdown")
+def slow_others(history: StoredHistory, choice: random.Random) -> list[Event]:  # noqa: ARG001 - no choice
+    """Other topics are slower while records are rejected."""
     found, _ = slowdown.blocks(history.events)
     rejecting = [block for (arm, _), block in found.items() if arm == slowdown.GATE]
     if not rejecting:
-        return None
+        raise NotApplicableError
 
     def slower(event: Event) -> Event:
         produced = ev.ProduceDetails.of(event)
@@ -354,8 +349,9 @@ def slow_others(history: StoredHistory, choice: random.Random) -> list[Event] | 
     return [slower(event) for event in history.events]
 
 
-def accept_probe(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let patched Kafka accept a probe while all partitions have too few racks."""
+@violation("stops")
+def accept_probe(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """Patched Kafka accepts a probe in an outage of many partitions."""
     lost = [
         (event.mono_ns, edge.arm) for event, edge in ev.ReachedDetails.each(history.events) if edge.change == "lost"
     ]
@@ -372,4 +368,4 @@ def accept_probe(history: StoredHistory, choice: random.Random) -> list[Event] |
         and attempt.done_ns <= fault.heal_ns
     ]
     victim = draw(choice, candidates)
-    return None if victim is None else history.edit(is_result(victim), outcome="ok", offset=0, exception=None)
+    return history.edit(is_result(victim), outcome="ok", offset=0, exception=None)

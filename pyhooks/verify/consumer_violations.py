@@ -7,49 +7,48 @@ from typing import Any
 
 from pyhooks.history import events as ev
 from pyhooks.history.event_log import Event
-from pyhooks.verify.stored_history import StoredHistory, draw, edit_one
+from pyhooks.verify.stored_history import StoredHistory, draw, edit_one, violation
 
 # -- polls of consumers ------------------------------------------------------------------------------------------------
 
 
-def read_ahead_of_commit(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a leader return a last stable offset below the position of a reader of committed records."""
+@violation("polls", anomaly="precommitted-read")
+def read_ahead_of_commit(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A committed read is beyond the last stable offset."""
     victim = draw(choice, [event for event, follow in ev.LeaderOffsetsDetails.each(history.events) if follow.position])
-    return edit_one(history, victim, stable=victim.data["position"] - 1 if victim else 0)
+    return edit_one(history, victim, stable=victim.data["position"] - 1)
 
 
-def read_ahead_of_watermark(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a leader return a high watermark below the offset that a reader has read up to."""
+@violation("polls", anomaly="precommitted-read")
+def read_ahead_of_watermark(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A reader is beyond the high watermark."""
     found = [
         (event, partition, after)
         for event, visible in ev.VisibleDetails.each(history.events)
         for partition, after in visible.next.items()
         if after and visible.high.get(partition) is not None
     ]
-    victim = draw(choice, found)
-    if victim is None:
-        return None
-    event, partition, after = victim
+    event, partition, after = draw(choice, found)
     return edit_one(history, event, high={**event.data["high"], partition: after - 1})
 
 
-def skip_in_polls(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a consumer receive one record less than it passed."""
+@violation("polls", anomaly="poll-skip")
+def skip_in_polls(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A consumer skips a record."""
     followed = [event for event, follow in ev.FollowDetails.each(history.events) if follow.records]
     if followed:
         victim = choice.choice(followed)
         return edit_one(history, victim, records=victim.data["records"] - 1)
     arrived = [event for event, arrivals in ev.ArrivalsDetails.each(history.events) if len(arrivals.keys) > 2]
-    if not arrived:
-        return None
-    victim = choice.choice(arrived)
+    victim = draw(choice, arrived)
     place = choice.randrange(1, len(victim.data["keys"]) - 1)
     fields = {name: [one for at, one in enumerate(victim.data[name]) if at != place] for name in ("keys", "ago_ms")}
     return edit_one(history, victim, **fields)
 
 
-def repeat_poll(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a group member receive the record before its position once more."""
+@violation("polls", anomaly="nonmonotonic-poll")
+def repeat_poll(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A group member receives a record twice."""
     positions: dict[tuple[str, str, str], int] = {}
     found = []
     for event, member in ev.MemberDetails.each(history.events):
@@ -63,15 +62,13 @@ def repeat_poll(history: StoredHistory, choice: random.Random) -> list[Event] | 
                 if positions.get(key, 0) > 0 and partition in fetch.first:
                     found.append((event, partition, positions[key] - 1))
                 positions[key] = after
-    victim = draw(choice, found)
-    if victim is None:
-        return None
-    event, partition, first = victim
+    event, partition, first = draw(choice, found)
     return edit_one(history, event, first={**event.data["first"], partition: first})
 
 
-def go_back_in_polls(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a reader report a position below its previous one."""
+@violation("polls", anomaly="nonmonotonic-poll")
+def go_back_in_polls(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A reader's position goes back."""
     before: dict[tuple[str, str, int], int] = {}
     found: list[tuple[Event, dict[str, Any]]] = []
     for event, follow in ev.FollowDetails.each(history.events):
@@ -86,12 +83,13 @@ def go_back_in_polls(history: StoredHistory, choice: random.Random) -> list[Even
                 position = rounds[visible.run, partition] - 1
                 found.append((event, {"next": {**event.data["next"], partition: position}}))
             rounds[visible.run, partition] = after
-    victim = draw(choice, found)
-    return None if victim is None else edit_one(history, victim[0], **victim[1])
+    event, fields = draw(choice, found)
+    return edit_one(history, event, **fields)
 
 
-def show_hidden(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a reader read a record with acks=1 while the ISR is insufficient."""
+@violation("visibility")
+def show_hidden(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A record with acks=1 is readable with an insufficient ISR."""
     found = []
     rounds = list(ev.VisibleDetails.each(history.events))
     for attempt in history.records.attempts:
@@ -109,10 +107,7 @@ def show_hidden(history: StoredHistory, choice: random.Random) -> list[Event] | 
             ]
         if len(found) > 1000:
             break
-    victim = draw(choice, found)
-    if victim is None:
-        return None
-    event, name, after = victim
+    event, name, after = draw(choice, found)
     fields = {"next": {**event.data["next"], name: after}, "high": {**event.data["high"], name: after}}
     return edit_one(history, event, **fields)
 
@@ -120,23 +115,22 @@ def show_hidden(history: StoredHistory, choice: random.Random) -> list[Event] | 
 # -- groups and copiers ------------------------------------------------------------------------------------------------
 
 
-def lose_commit(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a coordinator return less than a member had committed."""
+@violation("groups")
+def lose_commit(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A coordinator has a lower offset than was committed."""
     found = [
         (event, partition, offset)
         for event, committed in ev.CommittedOffsetsDetails.each(history.events)
         for partition, offset in committed.offsets.items()
         if offset > 0
     ]
-    victim = draw(choice, found)
-    if victim is None:
-        return None
-    event, partition, offset = victim
+    event, partition, offset = draw(choice, found)
     return edit_one(history, event, offsets={**event.data["offsets"], partition: offset - 1})
 
 
-def copy_twice(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a copier take a record that an earlier transaction took."""
+@violation("copied", anomaly="int-nonmonotonic-poll")
+def copy_twice(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A copier takes a record twice."""
     ends = history.records.transactions
     copies = [
         (event, copy)
@@ -149,8 +143,5 @@ def copy_twice(history: StoredHistory, choice: random.Random) -> list[Event] | N
         for partition, (first, after) in copy.taken.items()
         if first > 0
     ]
-    victim = draw(choice, found)
-    if victim is None:
-        return None
-    event, partition, first, after = victim
+    event, partition, first, after = draw(choice, found)
     return edit_one(history, event, taken={**event.data["taken"], partition: [first - 1, after]})

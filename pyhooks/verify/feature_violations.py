@@ -7,21 +7,27 @@ import random
 from pyhooks.checkers.record_view import COMMITTED
 from pyhooks.history import events as ev
 from pyhooks.history.event_log import Event
-from pyhooks.verify.stored_history import StoredHistory, changed, draw, edit_one, is_result
+from pyhooks.verify.stored_history import (
+    NotApplicableError,
+    StoredHistory,
+    changed,
+    draw,
+    edit_one,
+    is_result,
+    violation,
+)
 
 
-def show_at_replica(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a replica show one record more than its leader has committed by a later query."""
+@violation("replicas", anomaly="precommitted-read")
+def show_at_replica(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A replica shows more than is committed."""
     found = [
         (event, name, high)
         for event, read in ev.ReplicaReadDetails.each(history.events)
         for name in read.next
         if (high := _later_watermark(history, name, event.mono_ns)) is not None
     ]
-    victim = draw(choice, found)
-    if victim is None:
-        return None
-    event, name, high = victim
+    event, name, high = draw(choice, found)
     return edit_one(history, event, next={**event.data["next"], name: high + 1})
 
 
@@ -32,8 +38,9 @@ def _later_watermark(history: StoredHistory, partition: str, at_ns: int) -> int 
                default=(0, None))[1]  # fmt: skip
 
 
-def copy_uncommitted(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let remote storage have a segment with records that are not committed."""
+@violation("remote")
+def copy_uncommitted(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """Remote storage has a segment that is not committed."""
     found = [
         event
         for event, listed in ev.RemoteSegmentsDetails.each(history.events)
@@ -41,12 +48,12 @@ def copy_uncommitted(history: StoredHistory, choice: random.Random) -> list[Even
         and max(listed.local, default=0) > high
     ]
     victim = draw(choice, found)
-    return edit_one(history, victim, remote=sorted(victim.data["local"])[:-1] if victim else [])
+    return edit_one(history, victim, remote=sorted(victim.data["local"])[:-1])
 
 
-def commit_late(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Abort a transaction, and let one of its records, which is read as committed, arrive after the client gave up."""
-    appended = next((event for event, _ in ev.AppendedDetails.each(history.events)), None)
+@violation("late transactions", anomaly="G1a")
+def commit_late(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A late record of an aborted transaction is read as committed."""
     committed = {
         (txn.run, txn.txn): event for event, txn in ev.TransactionDetails.each(history.events) if event.outcome == "ok"
     }
@@ -57,8 +64,9 @@ def commit_late(history: StoredHistory, choice: random.Random) -> list[Event] | 
         if (attempt.run, attempt.txn) in committed and attempt.key in read
     ]
     attempt = draw(choice, attempts)
-    if appended is None or attempt is None:
-        return None
+    appended = next((event for event, _ in ev.AppendedDetails.each(history.events)), None)
+    if appended is None:
+        raise NotApplicableError
     end = committed[attempt.run, attempt.txn]
     result = is_result(attempt)
     given_up_ms = next(event.wall_ms for event in history.events if result(event))
@@ -75,8 +83,9 @@ def commit_late(history: StoredHistory, choice: random.Random) -> list[Event] | 
     return [*edited, late]
 
 
-def deliver_again(history: StoredHistory, choice: random.Random) -> list[Event] | None:
-    """Let a share group deliver a record after its acknowledgement was confirmed."""
+@violation("shares")
+def deliver_again(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A share group delivers a record again though it was confirmed."""
     found = [
         (later, ack.partition, ack.offsets[0][0])
         for event, ack in ev.AcknowledgementDetails.each(history.events)
@@ -84,9 +93,6 @@ def deliver_again(history: StoredHistory, choice: random.Random) -> list[Event] 
         for later, delivery in ev.DeliveryDetails.each(history.events)
         if delivery.group == ack.group and delivery.begun_ns > event.mono_ns
     ]
-    victim = draw(choice, found)
-    if victim is None:
-        return None
-    event, partition, offset = victim
+    event, partition, offset = draw(choice, found)
     own = [*event.data["offsets"].get(partition, []), [offset, 1]]
     return edit_one(history, event, offsets={**event.data["offsets"], partition: own})

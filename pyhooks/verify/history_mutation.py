@@ -20,8 +20,8 @@ from pyhooks.checkers.registry import CHECKERS
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import read_json
 from pyhooks.history.event_log import Event, History
-from pyhooks.verify.history_violations import VIOLATIONS, Violation
-from pyhooks.verify.stored_history import StoredHistory
+from pyhooks.verify.history_violations import VIOLATIONS
+from pyhooks.verify.stored_history import StoredHistory, Violation
 
 FILE = "history.jsonl"
 VERDICTS = "verdicts.json"

@@ -1,10 +1,10 @@
-"""Recorded history with the views that violations need, and helpers to change its events."""
+"""Recorded history with the views that violations need, and helpers to define them and to change its events."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,10 @@ from pyhooks.verify.stored_logs import Log, LogName, stored_logs
 NOT_ENOUGH_RACKS = f"{ERRORS}.NotEnoughRacksException"
 NOT_ENOUGH_REPLICAS = f"{ERRORS}.NotEnoughReplicasException"
 SETTLE_NS = round(SETTLE_S * NS)
+
+
+class NotApplicableError(Exception):
+    """The history has nothing to which a violation applies."""
 
 
 class StoredHistory:
@@ -111,15 +115,55 @@ def is_result(attempt: Attempt) -> Callable[[Event], bool]:
 
 
 def draw(choice: random.Random, candidates: Sequence[Any]) -> Any:
-    """Return a random candidate, or None if there is none."""
-    return choice.choice(candidates) if candidates else None
+    """Return a random candidate.
+
+    Raises:
+        NotApplicableError: there is none.
+    """
+    if not candidates:
+        raise NotApplicableError
+    return choice.choice(candidates)
 
 
-def edit_one(history: StoredHistory, victim: Event | None, **data: Any) -> list[Event] | None:
-    """Return the history with other data in one event; None without a victim."""
-    return None if victim is None else history.edit(lambda event: event is victim, **data)
+def edit_one(history: StoredHistory, victim: Event, **data: Any) -> list[Event]:
+    """Return the history with other data in one event."""
+    return history.edit(lambda event: event is victim, **data)
 
 
 def client_names(history: StoredHistory) -> dict[str, str | None]:
     """Return the kind of client of each producer run, None if it was not recorded."""
     return {intend.run: intend.client for _, intend in ev.IntendDetails.each(history.events) if intend.run is not None}
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A violation, by name."""
+
+    name: str
+    about: str  # what it changes, for output
+    # checkers whose claim it contradicts: where they judge the history, none of them may return true
+    breaks: frozenset[str]
+    plant: Callable[[StoredHistory, random.Random], list[Event] | None]
+    anomaly: str = ""  # Jepsen's name of the anomaly, if it has one
+
+
+def violation(
+    breaks: str, anomaly: str = ""
+) -> Callable[[Callable[[StoredHistory, random.Random], list[Event]]], Violation]:
+    """Make a violation of a function from a history and a random generator to the changed events.
+
+    Its name and docstring are those of the violation. It may raise NotApplicableError; the violation then returns None.
+    """
+
+    def decorate(function: Callable[[StoredHistory, random.Random], list[Event]]) -> Violation:
+        def plant(history: StoredHistory, choice: random.Random) -> list[Event] | None:
+            try:
+                return function(history, choice)
+            except NotApplicableError:
+                return None
+
+        about = str(function.__doc__).removesuffix(".")
+        name = function.__name__.replace("_", "-")
+        return Violation(name, about[0].lower() + about[1:], frozenset(breaks.split()), plant, anomaly)
+
+    return decorate

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from pyhooks.checkers.registry import CHECKERS
-from pyhooks.verify.history_violations import VIOLATIONS, Violation
-from pyhooks.verify.stored_history import StoredHistory
+from pyhooks.verify.history_violations import VIOLATIONS
+from pyhooks.verify.stored_history import StoredHistory, Violation
 from random_runs import Run, runs
 
 SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]

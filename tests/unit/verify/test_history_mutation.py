@@ -22,8 +22,8 @@ from pyhooks.history.event_log import Event, History
 from pyhooks.history.record_format import key_of
 from pyhooks.verify import history_mutation
 from pyhooks.verify.history_mutation import FOUND, MISSED, TRUSTED, MutationMatrix, find_histories, history_name, mutate
-from pyhooks.verify.history_violations import VIOLATIONS, Violation
-from pyhooks.verify.stored_history import StoredHistory
+from pyhooks.verify.history_violations import VIOLATIONS
+from pyhooks.verify.stored_history import StoredHistory, Violation
 from pyhooks.verify.stored_logs import LogName, StoredRecord, edit_logs, stored_logs
 from written_histories import MS, S, Simulated, changed, event, is_, key, outage
 
