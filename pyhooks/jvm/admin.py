@@ -28,9 +28,8 @@ class PartitionState:
 
     Attributes:
         leader: broker id, or -1.
-        replicas: broker ids in the order of the assignment.
-        isr: broker ids, sorted.
-        elr: ids of the eligible leader replicas, sorted; empty if the cluster does not report them.
+        replicas: broker ids in the order of the assignment; ``isr`` and ``elr`` are sorted.
+        elr: eligible leader replicas; empty if the cluster does not report them.
     """
 
     leader: int
@@ -41,10 +40,9 @@ class PartitionState:
 
 @dataclass(frozen=True)
 class Finalized:
-    """Finalized level of a feature, as reported by one broker.
+    """Finalized level of a feature, 0 if there is none, as reported by one broker.
 
     Attributes:
-        level: finalized level, or 0 if there is none.
         epoch: finalized features epoch: the metadata offset up to which the responding broker has read.
     """
 
@@ -57,9 +55,7 @@ class ClusterNode:
     """A registered broker.
 
     Attributes:
-        broker_id: its id.
         host: host of the listener that this client uses.
-        port: port of that listener.
         rack: value of ``broker.rack``; empty if it is unset or blank.
         fenced: whether the controller has fenced it.
     """
@@ -73,12 +69,7 @@ class ClusterNode:
 
 @dataclass(frozen=True)
 class TopicState:
-    """State of a topic in the cluster's metadata.
-
-    Attributes:
-        internal: whether it is one of Kafka's internal topics.
-        partitions: partition number to state.
-    """
+    """State of a topic in the cluster's metadata, and of its partitions by number."""
 
     internal: bool
     partitions: Mapping[int, PartitionState]
@@ -86,12 +77,7 @@ class TopicState:
 
 @dataclass(frozen=True)
 class Reassignment:
-    """Changes to a partition's replicas by an ongoing reassignment.
-
-    Attributes:
-        adding: broker ids.
-        removing: broker ids.
-    """
+    """Broker ids that an ongoing reassignment adds to a partition's replicas and removes from them."""
 
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
@@ -102,7 +88,6 @@ class Voter:
     """Voting controller as the active controller reports it.
 
     Attributes:
-        node_id: its node id.
         lag_ms: how long ago it last had the whole metadata log, in milliseconds; None if that is unknown.
     """
 
@@ -112,12 +97,7 @@ class Voter:
 
 @dataclass(frozen=True)
 class OffsetAndEpoch:
-    """Offset of a partition, as its leader reports it.
-
-    Attributes:
-        offset: offset.
-        epoch: leader epoch, or -1 if it was not reported.
-    """
+    """Offset of a partition, as its leader reports it; the leader epoch is -1 if it was not reported."""
 
     offset: int
     epoch: int
@@ -127,15 +107,13 @@ class Admin(Client):
     """org.apache.kafka.clients.admin.Admin of the built distribution.
 
     Args:
-        bootstrap: addresses of brokers, or of controllers with ``to_controllers``.
+        bootstrap: addresses of brokers, or of controllers with ``to_controllers`` (Kafka 3.7 and later).
         timeout_s: bound for each request, in seconds.
         config: further properties of the client, such as security settings; they do not override the bound.
         close_timeout_s: bound for requests that are pending when the client is closed, in seconds.
-        to_controllers: send requests to controllers instead of brokers (Kafka 3.7 and later).
 
     Attributes:
-        deadline: value of ``time.monotonic()`` after which no response is awaited, whatever the bound;
-            None for no deadline.
+        deadline: value of ``time.monotonic()`` after which no response is awaited; None for no deadline.
 
     Raises:
         JavaError: the configuration is rejected.
@@ -167,12 +145,7 @@ class Admin(Client):
         self.deadline: float | None = None
 
     def create_topic(self, topic: str, assignment: Sequence[Sequence[int]], config: Mapping[str, str]) -> None:
-        """Create a topic with an explicit replica assignment.
-
-        Args:
-            topic: topic name.
-            assignment: broker ids of each partition; the first one is the preferred leader.
-            config: topic configuration.
+        """Create a topic; ``assignment`` has the broker ids of each partition, the preferred leader first.
 
         Raises:
             JavaError: rejected, or no response in time.
@@ -221,11 +194,11 @@ class Admin(Client):
     def topics(self, only: Collection[str] | None = None) -> dict[str, TopicState | JavaError]:
         """Return all topics including internal ones, sorted by name; for each its state, or the error of describing it.
 
-        Topics deleted in the meantime are omitted. A topic that one broker does not know, but that is
-        still listed in a second request, keeps its error: that broker's metadata may lag.
+        Topics deleted in the meantime, and names in ``only`` that do not exist, are omitted. A topic that one broker
+        does not know, but that is still listed in a second request, keeps its error: that broker's metadata may lag.
 
         Args:
-            only: names of topics to describe instead of all; those that do not exist are omitted.
+            only: names of topics to describe instead of all.
 
         Raises:
             JavaError: no response in time, or topics cannot be listed.
@@ -255,7 +228,7 @@ class Admin(Client):
     def offsets(
         self, partitions: Collection[tuple[str, int]], *, latest: bool
     ) -> dict[tuple[str, int], OffsetAndEpoch | JavaError]:
-        """Return an offset of each partition, or the error of querying it.
+        """Return an offset of each partition (topic and number), or the error of querying it.
 
         Args:
             partitions: topics and partition numbers.
@@ -296,13 +269,10 @@ class Admin(Client):
         }
 
     def reassign(self, moves: Mapping[str, Sequence[int]]) -> None:
-        """Reassign partition 0 of topics, without waiting for completion.
+        """Reassign partition 0 of topics to broker ids, the preferred leader first, without waiting for completion.
 
-        Kafka's own tool rejects assignments with unavailable brokers, even if they keep their replicas;
-        the controller accepts them.
-
-        Args:
-            moves: topic to broker ids; the first one is the preferred leader.
+        Kafka's own tool rejects assignments with unavailable brokers, even if they keep their replicas; the controller
+        accepts them.
 
         Raises:
             JavaError: rejected, or no response in time.
@@ -316,12 +286,11 @@ class Admin(Client):
         self._get(self._java.alterPartitionReassignments(wanted).all())
 
     def in_sync(self, topic: str, replicas: Sequence[int], partition: int = 0) -> PartitionState | None:
-        """Return the partition's state if exactly these replicas are in sync in the queried broker's metadata.
+        """Return the partition's state if exactly these replicas are in sync in one broker's metadata, else None.
 
-        It returns None otherwise. It also returns None if the broker does not know the topic, because its
-        metadata can lag behind the controller that has just created it, or if the broker does not respond
-        in time. The next call may query another broker with older metadata. Callers that waited for this
-        state must therefore continue with the returned one.
+        It also returns None if the broker does not know the topic, because its metadata can lag behind the controller
+        that has just created it, or does not respond in time. The next call may query another broker with older
+        metadata, so callers that waited for this state must continue with the returned one.
 
         Raises:
             JavaError: any other error.
@@ -422,10 +391,9 @@ class Admin(Client):
     ) -> Iterator[Admin]:
         """Yield the first of several clients that gets a response from any node of ``bootstrap``.
 
-        A client keeps to a broker that accepts its connection but does not respond for up to three request
-        timeouts, and can then choose the same broker again, by its id (with one of four brokers paused, 4
-        of 60 clients spent half of their timeout on it). The yielded client has a connection to a
-        responsive broker, which Kafka prefers to a new one.
+        A client keeps to a broker that accepts its connection but does not respond for up to three request timeouts,
+        and can then choose the same broker again (with one of four brokers paused, 4 of 60 clients spent half of their
+        timeout on it). The yielded client has a connection to a responsive broker, which Kafka prefers to a new one.
 
         Raises:
             JavaError: the configuration is rejected, or no broker responded in time.

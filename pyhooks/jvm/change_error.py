@@ -29,12 +29,7 @@ REJECTIONS = frozenset(
 
 
 def change_error(action: str, error: JavaError) -> RackgateError:
-    """Return a RejectedError if the cluster applied nothing, else an error after which the result is unknown.
-
-    Args:
-        action: what was to be done.
-        error: error of the request.
-    """
+    """Return a RejectedError if the cluster applied nothing of ``action``, else an error after which it is unknown."""
     reason = "no response in time" if error.java_class == TIMEOUT else error.text or error.java_class
     if error.java_class in REJECTIONS:
         return RejectedError(f"{action}: rejected by the cluster: {reason}", exit_status=1)

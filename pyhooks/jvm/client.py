@@ -28,12 +28,7 @@ class Home(Protocol):
     """JVM that runs clients: this process's own, or a ``pyhooks.jvm.gateway.Gateway``."""
 
     def make(self, name: str, config: Mapping[str, str], *more: int) -> Any:
-        """Create a Java object.
-
-        Args:
-            name: full name of its class.
-            config: first constructor argument, passed as java.util.Properties.
-            more: further constructor arguments.
+        """Create a Java object of the class with this full name; ``config`` becomes its first argument, as Properties.
 
         Raises:
             JavaError: the constructor threw.

@@ -13,12 +13,7 @@ REQUEST_S = 15.0
 
 @dataclass(frozen=True, order=True)
 class TopicPartition:
-    """A partition of a topic.
-
-    Attributes:
-        topic: topic name.
-        number: partition number.
-    """
+    """A partition of a topic."""
 
     topic: str
     number: int
@@ -26,15 +21,11 @@ class TopicPartition:
 
 @dataclass(frozen=True, eq=False)
 class Polled:
-    """Records of one poll, grouped by partition and in offset order; one entry per record.
+    """Records of one poll, grouped by partition and in offset order; the columns have one entry per record.
 
     Attributes:
-        partitions: partitions of the records.
         partition: index into ``partitions``.
-        offset: offset.
         timestamp_ms: timestamp in milliseconds.
-        keys: key, or None.
-        values: value, or None.
     """
 
     partitions: tuple[TopicPartition, ...]
@@ -58,8 +49,7 @@ class Consumer(Client):
         bootstrap: value of ``bootstrap.servers``.
         config: further configuration of the consumer; the deserializers are set.
         home: JVM in which to run; by default this process's, with the client of the built distribution.
-        timeout_s: bound for each request to the brokers, in seconds.
-        close_timeout_s: bound for leaving the group, in seconds.
+        timeout_s: bound for each request to the brokers, in seconds; ``close_timeout_s`` for leaving the group.
 
     Raises:
         JavaError: the configuration is rejected.
@@ -97,9 +87,8 @@ class Consumer(Client):
     def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int]) -> None:
         """Assign partitions without a group.
 
-        Args:
-            partitions: partitions to read from the committed offset, or from the position that
-                ``auto.offset.reset`` selects; a mapping gives the start offset of each partition.
+        They are read from the committed offset, or from the position that ``auto.offset.reset`` selects; a mapping
+        gives the start offset of each partition.
 
         Raises:
             JavaError: rejected.

@@ -28,12 +28,7 @@ STOP_S = 5.0
 
 @dataclass(frozen=True)
 class Versions:
-    """Versions of a request that a Kafka client supports.
-
-    Attributes:
-        oldest: lowest version.
-        latest: highest version.
-    """
+    """Versions of a request that a Kafka client supports."""
 
     oldest: int
     latest: int
@@ -64,11 +59,11 @@ class _Connections(GatewayClient):  # type: ignore[misc]  # py4j has no types
 class Gateway(AbstractContextManager["Gateway"]):
     """A JVM controlled through py4j, on this host or in a node of a lab.
 
-    It listens on loopback only (the node's loopback inside a node), so control traffic does not cross the
-    lab's network. Clients need its token. It ends with this process, however this process ends: the JVM
-    exits when its standard input closes, and the kernel kills it when the thread that created it ends.
-    Create it in a thread that outlives its use. Its standard output is not read after startup, so called
-    Java code must not print much. Java objects returned to Python are not freed before the JVM ends.
+    It listens on loopback only (the node's loopback inside a node), so control traffic does not cross the lab's
+    network. Clients need its token. It ends with this process, however this process ends: the JVM exits when its
+    standard input closes, and the kernel kills it when the thread that created it ends. Create it in a thread that
+    outlives its use. Its standard output is not read after startup, so called Java code must not print much. Java
+    objects returned to Python are not freed before the JVM ends.
 
     Args:
         classpath: as for ``java -cp``; entries may end in ``/*``. If it includes the project's Java helpers, as in

@@ -33,13 +33,7 @@ PartitionCallback = Callable[[frozenset[TopicPartition]], None]
 
 @dataclass(frozen=True)
 class RebalanceCallbacks:
-    """Callbacks of a member for changes of its assignment.
-
-    Attributes:
-        assigned: called with newly assigned partitions.
-        revoked: called with partitions that the member must give up.
-        lost: called with partitions that the member has already lost.
-    """
+    """Callbacks of a member for newly assigned partitions, those it must give up, and those it has already lost."""
 
     assigned: PartitionCallback
     revoked: PartitionCallback
@@ -48,13 +42,7 @@ class RebalanceCallbacks:
 
 @dataclass(frozen=True)
 class MemberPoll:
-    """Records of one partition that a poll returned.
-
-    Attributes:
-        count: number of records.
-        first: offset of the first record.
-        next: offset after the last record.
-    """
+    """Records of one partition that a poll returned: their number, the first offset, and the offset after the last."""
 
     count: int
     first: int

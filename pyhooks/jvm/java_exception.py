@@ -44,11 +44,7 @@ class JavaError(Exception):
 
     @staticmethod
     def of(throwable: Any) -> JavaError:
-        """Return the exception of a Java throwable, without its wrappers.
-
-        Args:
-            throwable: a java.lang.Throwable, from jpype or py4j.
-        """
+        """Return the exception of a java.lang.Throwable, from jpype or py4j, without its wrappers."""
         while str(throwable.getClass().getName()) in WRAPPERS and throwable.getCause() is not None:
             throwable = throwable.getCause()
         message = throwable.getMessage()

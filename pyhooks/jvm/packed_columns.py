@@ -12,11 +12,7 @@ Longs = NDArray[np.int64]
 
 
 class Unpacker:
-    """Reader of packed columns, front to back; numbers are big-endian.
-
-    Args:
-        data: bytes as packed by a Java helper.
-    """
+    """Reader of columns as packed by a Java helper, front to back; numbers are big-endian."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         self._data = memoryview(data).cast("B")
@@ -76,12 +72,7 @@ def joined(strings: Sequence[bytes | None]) -> bytes:
 
 
 def column(values: int | Sequence[int] | Ints | Longs, size: int, kind: str) -> bytes:
-    """Pack a column of numbers.
-
-    Args:
-        values: one number per record, or a single number for all records.
-        size: number of records.
-        kind: ``>i4`` or ``>i8``.
+    """Pack a column of ``size`` numbers of kind ``>i4`` or ``>i8``; a single number is repeated.
 
     Raises:
         ValueError: the number of values is not ``size``.

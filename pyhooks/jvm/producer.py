@@ -23,13 +23,7 @@ TAKE_MS = 200
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """Position of an acknowledged record.
-
-    Attributes:
-        topic: topic name.
-        partition: partition number.
-        offset: offset, or -1 with acks=0.
-    """
+    """Position of an acknowledged record; the offset is -1 with acks=0."""
 
     topic: str
     partition: int
@@ -41,10 +35,9 @@ Done = Callable[[Acknowledged | JavaError], None]
 
 @dataclass(frozen=True, eq=False)
 class Sent:
-    """Results of a batch; the arrays have one entry per record, in the order of the batch.
+    """Results of a batch to a topic; the arrays have one entry per record, in the order of the batch.
 
     Attributes:
-        topic: topic of all records.
         partition: partition, or -1 if none was determined.
         offset: offset, or -1 if the record was not acknowledged, or with acks=0.
         sent_ns: when the record was handed to the Java producer, monotonic.
@@ -106,16 +99,10 @@ class Producer(Client):
         self._listener.start()
 
     def send(self, topic: str, key: str, value: str, done: Done) -> None:
-        """Send one record; ``done`` is called with its result exactly once.
+        """Send one record; ``done`` is called with its result exactly once, in this producer's thread, one by one.
 
-        Blocks for at most ``max.block.ms`` while the topic's leader is unknown. For more than a few
-        hundred records per second use ``send_batch``.
-
-        Args:
-            topic: topic name.
-            key: key of the record.
-            value: value of the record.
-            done: called in this producer's thread, one call at a time; close() re-raises its exceptions.
+        Blocks for at most ``max.block.ms`` while the topic's leader is unknown. close() re-raises exceptions of
+        ``done``. For more than a few hundred records per second use ``send_batch``.
 
         Raises:
             RackgateError: the producer is closed, or its JVM has ended.
@@ -140,9 +127,9 @@ class Producer(Client):
     ) -> Future[Sent]:
         """Send records with one call into Java, and return once the producer has accepted them.
 
-        Blocks while the producer's buffer is full or the topic's leader is unknown. If a record is not
-        accepted within ``max.block.ms``, the rest of the batch is not tried. It ends with the same
-        TimeoutException and was certainly not sent.
+        Blocks while the producer's buffer is full or the topic's leader is unknown. If a record is not accepted within
+        ``max.block.ms``, the rest of the batch is not tried. It ends with the same TimeoutException and was certainly
+        not sent.
 
         Args:
             topic: topic name.
@@ -152,9 +139,8 @@ class Producer(Client):
             timestamps_ms: one timestamp per record, or one for all; -1 stands for the current time.
 
         Returns:
-            Results of all records, available once the last record has completed. Errors of records are
-            part of the results. The future raises RackgateError only if the producer was closed, or its
-            JVM ended, before all results were available.
+            Results of all records, including their errors, available once the last record has completed. The future
+            raises RackgateError only if the producer was closed, or its JVM ended, before all results were available.
 
         Raises:
             JavaError: an error of the JVM itself, such as too little memory; the outcome of the records is unknown.
