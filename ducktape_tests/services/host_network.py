@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from pyhooks.core.errors import RackgateError
+from pyhooks.lab.cluster_control import NetworkControl
 from pyhooks.lab.lab import Lab
-from pyhooks.lab.network_faults import LabNetwork, NetworkControl
+from pyhooks.lab.network import LabNetwork
 from pyhooks.lab.topology import Node, Topology
 
 # Separate tables, because a broker may be cut off while its rack is cut off, too.

@@ -36,12 +36,11 @@ from pyhooks.history.events import (
 from pyhooks.kafka import quorum_state, tools, topics
 from pyhooks.kafka.quorum_state import Quorum
 from pyhooks.lab import echo, kafka_process, metadata_records, quorum_changes
-from pyhooks.lab.cluster_control import ProcessState, RunningCluster, process_state_of
+from pyhooks.lab.cluster_control import NetworkControl, ProcessState, RunningCluster, process_state_of
 from pyhooks.lab.disks import DATA, BrokerDisk
 from pyhooks.lab.echo import RoundTripTimes
 from pyhooks.lab.kafka_process import METRICS_SOCKET
 from pyhooks.lab.lab import BOOT_TIMEOUT_S
-from pyhooks.lab.network_faults import NetworkControl
 from pyhooks.lab.topology import Node, Topology
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from typing import Literal, Protocol
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.lab.echo import RoundTripTimes
-from pyhooks.lab.network_faults import NetworkControl
 from pyhooks.lab.quorum_changes import QuorumCluster
-from pyhooks.lab.topology import Node, Topology
+from pyhooks.lab.topology import Link, Node, Quality, Topology
 
 # Covers a round trip over the slowest link that a fault may create. A node that does not respond takes all of it.
 WAIT_S = 3.0
@@ -26,6 +25,45 @@ _NUM_THREADS = 17  # proc(5)'s 20th field, counted from the state letter
 # ApiVersions request of version 0, which every Kafka since 0.10 answers: size, key, version, correlation id, no client
 # id.
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+
+
+class NetworkControl(Protocol):
+    """Network between the nodes of a cluster. All operations are idempotent."""
+
+    @property
+    def slows(self) -> bool:
+        """Whether links can be slowed."""
+
+    @property
+    def by_site(self) -> bool:
+        """Whether a site is partitioned as a whole, so one node proves it for all; else each node has its own rules."""
+
+    def cut(self, site: str, peers: Sequence[str] = ()) -> None:
+        """Drop all packets between ``site`` and other sites (all, or ``peers``), in both directions."""
+
+    def join(self, site: str) -> None:
+        """Heal a partition of ``site``; do nothing if there is none."""
+
+    def unplug(self, node: Node) -> None:
+        """Drop all packets between a node and all others."""
+
+    def plug(self, node: Node) -> None:
+        """Undo ``unplug``."""
+
+    def slow(self, site: str, added: Quality) -> None:
+        """Add delay, jitter and loss to all links of a site."""
+
+    def restore_links(self, site: str) -> None:
+        """Undo ``slow``; keep what other slowed sites add."""
+
+    def quality(self, link: Link, without: str) -> Quality:
+        """Return the current quality of a link, without what slowing the site ``without`` adds."""
+
+    def slow_node(self, node: Node, added: Quality) -> None:
+        """Add delay, jitter and loss between a node and all others."""
+
+    def restore_node(self, node: Node) -> None:
+        """Undo ``slow_node``."""
 
 
 class RunningCluster(QuorumCluster, Protocol):

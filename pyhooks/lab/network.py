@@ -3,13 +3,21 @@
 Sites are routed, not bridged together: each pair of sites has its own link, so a delay or a partition applies to one
 pair and there are no loops. ``pyhooks.lab.link_emulation`` adds the delay of a link. A partition drops packets
 silently, like a dead switch: connections hang instead of being rejected.
+
+Several sites may be slowed at a time, and they share links. What each adds is kept on the lab's own file system,
+because each command that slows or heals is a separate process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
 
-from pyhooks.core import process
+from pyhooks.core import paths, process
+from pyhooks.core.files import evaluating, read_object, write_json
+from pyhooks.core.locks import hold_lock
 from pyhooks.core.namespaces import NamespaceMachine
 from pyhooks.lab import link_emulation, link_emulator
 from pyhooks.lab.link_emulation import Emulation
@@ -17,6 +25,8 @@ from pyhooks.lab.link_emulator import LinkState
 from pyhooks.lab.topology import Link, Node, Quality, Site, Topology
 
 CUT_PRIORITY = "10"
+# quality that each slowed site adds to its links
+SLOW_SITES = paths.LAB_HOME / "slow.json"
 # namespace of the link emulator, with the inner ends of the links
 EMULATOR_NETNS = "links"
 # kernel's default for the packets of a segment
@@ -260,85 +270,132 @@ def shape(topology: Topology, link: Link, quality: Quality) -> None:
         _connect(topology, link, quality, how)
 
 
-def slow_port(node: Node, machine: NamespaceMachine, quality: Quality) -> None:
-    """Add delay, jitter and loss between a node and the rest of its rack, and so of the cluster.
+def _slow_sites_lock() -> AbstractContextManager[None]:
+    return hold_lock(SLOW_SITES.with_suffix(".lock"), taken="another command changes links", patience_s=math.inf)
 
-    Raises:
-        RackgateError: this machine can't emulate the quality.
+
+def _read_slow_sites() -> dict[str, Quality]:
+    if not SLOW_SITES.exists():
+        return {}
+    with evaluating(SLOW_SITES, "a list of slow sites"):
+        return {site: Quality(**raw) for site, raw in read_object(SLOW_SITES, "it lists slow sites").items()}
+
+
+def _write_slow_sites(slow: dict[str, Quality]) -> None:
+    write_json(SLOW_SITES, {site: asdict(added) for site, added in slow.items()})
+
+
+class LabNetwork:
+    """Network of a lab, from inside; see ``NetworkControl``.
+
+    Attributes:
+        slows: whether links can be slowed; a call raises an error if this machine can't emulate the quality.
+        by_site: True, because a site is partitioned at its router.
     """
-    ns, name = netns(node.site), port(node)
-    how = link_emulation.emulation(node.name, quality)
-    ends = [(ns, f"{name}-in"), (ns, f"{name}-out")]
-    if how == "netem":
-        _netem(_in_router(node.site), name, quality)
-        _netem(machine.enter([]), "eth0", quality)
-    elif how == "emulator" and link_emulator.read(name) is not None:
-        _configure(name, ends, quality)
-    elif how == "emulator":
-        inner = (f"{name}-left", f"{name}-right")
-        _create_emulated(inner, ends)
-        link_emulator.add(name, *inner)
-        _configure(name, ends, quality)
-        near, far = (dev for _, dev in ends)
-        _batch(
-            [
-                f"link add name {name}-br type bridge",
-                f"link set {name}-br up",
-                f"link set {near} master rack up",
-                f"link set {far} master {name}-br up",
-                f"link set {name} master {name}-br",
-            ],
-            ns,
-        )
 
+    slows = True
+    by_site = True
 
-def restore_port(node: Node, machine: NamespaceMachine) -> None:
-    """Undo ``slow_port``, even if it was interrupted; idempotent."""
-    ns, name = netns(node.site), port(node)
-    _ip("link", "set", name, "master", "rack", ns=ns)
-    if not link_emulation.has_netem():
-        link_emulator.remove(name)
-    _delete([f"{name}-br", f"{name}-in", f"{name}-out"], ns)
-    for enter, dev in ((_in_router(node.site), name), (machine.enter([]), "eth0")):
-        if "netem" in process.run([*enter, "tc", "qdisc", "show", "dev", dev], task=f"delay of {node.name}"):
-            process.run([*enter, "tc", "qdisc", "del", "dev", dev, "root"], task=f"delay of {node.name}")
+    def __init__(self, topology: Topology, machine: Callable[[Node], NamespaceMachine]) -> None:
+        self.topology = topology
+        self.machine = machine
 
+    def cut(self, site: str, peers: Sequence[str] = ()) -> None:
+        """Drop all packets between ``site`` and other sites (all, or ``peers``), in both directions; idempotent."""
+        self.join(site)
+        rules = []
+        for link in self.topology.links_of(site):
+            peer = self.topology.site(link.peer(site))
+            if not peers or peer.name in peers:
+                # inbound: all packets from the link; outbound: all packets routed to the peer's subnet
+                rules += [f"iif {device(peer.name)}", f"to {peer.subnet}"]
+        _batch([f"rule add {rule} priority {CUT_PRIORITY} blackhole" for rule in rules], netns(site))
 
-def _cut_rules(topology: Topology, site: str, peers: Collection[str]) -> list[str]:
-    rules = []
-    for link in topology.links_of(site):
-        peer = topology.site(link.peer(site))
-        if peers and peer.name not in peers:
-            continue
-        # inbound: all packets from the link; outbound: all packets routed to the peer's subnet
-        rules.append(f"iif {device(peer.name)}")
-        rules.append(f"to {peer.subnet}")
-    return rules
+    def join(self, site: str) -> None:
+        """Heal a partition of ``site``; do nothing if there is none."""
+        listed = _ip("rule", "list", "priority", CUT_PRIORITY, ns=netns(site))
+        _batch([f"rule del priority {CUT_PRIORITY}"] * len(listed.splitlines()) or ["rule list"], netns(site))
 
+    def unplug(self, node: Node) -> None:
+        """Drop all packets between a node and all others, including its own rack; idempotent."""
+        _port_state(node, _DISABLED)
 
-def cut(topology: Topology, site: str, peers: Collection[str] = ()) -> None:
-    """Drop all packets between ``site`` and other sites (all, or ``peers``), in both directions; idempotent."""
-    join(site)
-    _batch(
-        [f"rule add {rule} priority {CUT_PRIORITY} blackhole" for rule in _cut_rules(topology, site, peers)],
-        netns(site),
-    )
+    def plug(self, node: Node) -> None:
+        """Undo ``unplug``."""
+        _port_state(node, _FORWARDING)
 
+    def slow(self, site: str, added: Quality) -> None:
+        """Add delay, jitter and loss to all links of a site; replaces what was added for it before.
 
-def join(site: str) -> None:
-    """Heal a partition of ``site``; do nothing if there is none."""
-    listed = _ip("rule", "list", "priority", CUT_PRIORITY, ns=netns(site))
-    _batch([f"rule del priority {CUT_PRIORITY}"] * len(listed.splitlines()) or ["rule list"], netns(site))
+        Raises:
+            RackgateError: this machine can't emulate the quality on these links.
+        """
+        with _slow_sites_lock():
+            # written first, so that a heal can undo it even if this process is killed
+            _write_slow_sites(_read_slow_sites() | {site: added})
+            self._shape(site)
 
+    def restore_links(self, site: str) -> None:
+        """Undo ``slow``; keep what other slowed sites add. Idempotent."""
+        with _slow_sites_lock():
+            left = _read_slow_sites()
+            left.pop(site, None)
+            _write_slow_sites(left)
+            self._shape(site)
 
-def unplug(node: Node) -> None:
-    """Drop all packets between a node and all others, including its own rack; idempotent."""
-    _port_state(node, _DISABLED)
+    def _shape(self, site: str) -> None:
+        for link in self.topology.links_of(site):
+            shape(self.topology, link, self.quality(link))
 
+    def quality(self, link: Link, without: str = "") -> Quality:
+        """Return the quality of a link: that of the topology plus what slowed sites, except ``without``, add."""
+        total = link.quality
+        for site, added in _read_slow_sites().items():
+            if site in (link.left, link.right) and site != without:
+                total = total.plus(added)
+        return total
 
-def plug(node: Node) -> None:
-    """Undo ``unplug``."""
-    _port_state(node, _FORWARDING)
+    def slow_node(self, node: Node, added: Quality) -> None:
+        """Add delay, jitter and loss between a node and the rest of its rack, and so of the cluster.
+
+        Raises:
+            RackgateError: this machine can't emulate the quality.
+        """
+        ns, name = netns(node.site), port(node)
+        how = link_emulation.emulation(node.name, added)
+        ends = [(ns, f"{name}-in"), (ns, f"{name}-out")]
+        if how == "netem":
+            _netem(_in_router(node.site), name, added)
+            _netem(self.machine(node).enter([]), "eth0", added)
+        elif how == "emulator" and link_emulator.read(name) is not None:
+            _configure(name, ends, added)
+        elif how == "emulator":
+            inner = (f"{name}-left", f"{name}-right")
+            _create_emulated(inner, ends)
+            link_emulator.add(name, *inner)
+            _configure(name, ends, added)
+            near, far = (dev for _, dev in ends)
+            _batch(
+                [
+                    f"link add name {name}-br type bridge",
+                    f"link set {name}-br up",
+                    f"link set {near} master rack up",
+                    f"link set {far} master {name}-br up",
+                    f"link set {name} master {name}-br",
+                ],
+                ns,
+            )
+
+    def restore_node(self, node: Node) -> None:
+        """Undo ``slow_node``, even if it was interrupted; idempotent."""
+        ns, name = netns(node.site), port(node)
+        _ip("link", "set", name, "master", "rack", ns=ns)
+        if not link_emulation.has_netem():
+            link_emulator.remove(name)
+        _delete([f"{name}-br", f"{name}-in", f"{name}-out"], ns)
+        for enter, dev in ((_in_router(node.site), name), (self.machine(node).enter([]), "eth0")):
+            if "netem" in process.run([*enter, "tc", "qdisc", "show", "dev", dev], task=f"delay of {node.name}"):
+                process.run([*enter, "tc", "qdisc", "del", "dev", dev, "root"], task=f"delay of {node.name}")
 
 
 def _port_state(node: Node, state: str) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from pyhooks.core import process
 from pyhooks.core.errors import RackgateError
@@ -15,26 +13,6 @@ from pyhooks.lab import namespace_holder
 
 # A node sees its disk as /mnt; in the lab the same folder is <lab>/<node>.
 NODE_DISK = Path("/mnt")
-
-
-class Machine(Protocol):
-    """Machine that runs commands; its control connection does not use the network under fault."""
-
-    @property
-    def name(self) -> str:
-        """Name of the machine."""
-
-    def run(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> str:
-        """Run a program to completion and return its output.
-
-        Raises:
-            RackgateError: it timed out or ended with a nonzero status.
-        """
-
-    def popen(
-        self, argv: Sequence[str], *, log: Path | None = None, env: Mapping[str, str] | None = None
-    ) -> subprocess.Popen[bytes]:
-        """Start a program that outlives the call; its output is written to ``log`` or discarded."""
 
 
 def create(name: str, disk: Path) -> tuple[NamespaceMachine, subprocess.Popen[bytes]]:

@@ -122,7 +122,7 @@ def test_slowing_a_plain_link_that_was_interrupted_can_be_undone(person: Person,
     sites = ('name = "a"\nbrokers = [1]\ncontrollers = [101]\nclient = true\n', 'name = "b"\nbrokers = [2]\n')
     file.write_text('name = "plain"\n' + "".join(f"[[site]]\n{site}" for site in sites), encoding="utf-8")
     program = """
-from pyhooks.lab import link_quality, network
+from pyhooks.lab import network
 from pyhooks.lab.lab import Lab
 from pyhooks.lab.topology import Quality
 class Killed(BaseException):
@@ -137,11 +137,11 @@ for step in range(12):
         whole(lines, ns)
     network._batch = batch
     try:
-        link_quality.slow(lab.topology, "a", Quality(4))
+        lab.network.slow("a", Quality(4))
     except Killed:
         pass
     network._batch = whole
-    link_quality.restore(lab.topology, "a")
+    lab.network.restore_links("a")
     print(lab.replies(first, second), lab.replies(second, first))
 """
     command = ("lab", "run", "--bare", "--topology", str(file), "--run-dir", str(run_dir(person)), "--")

@@ -34,7 +34,7 @@ from pyhooks.evidence import artifacts, claims
 from pyhooks.faults import registry
 from pyhooks.formal import alloy, model_source
 from pyhooks.history.event_log import Event, History
-from pyhooks.lab import link_quality, topology
+from pyhooks.lab import network, topology
 from pyhooks.lab.lab import LAB_VARIABLE, Lab
 from pyhooks.lab.topology import Quality
 from pyhooks.patchset import recipe, stages
@@ -149,10 +149,10 @@ def attach_lab(path: Path) -> None:
         Lab.attach()
 
 
-def read_link_quality(path: Path) -> None:
+def read_slow_sites(path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(link_quality, "FILE", path)
-        link_quality._read()
+        patch.setattr(network, "SLOW_SITES", path)
+        network._read_slow_sites()
 
 
 def fetch_alloy(path: Path) -> None:
@@ -250,7 +250,7 @@ JSON = [
         lambda: '{"files": {"a": "b"}, "kafka_version": "4", "patch_hash": "h", "overlay": [], "patches": []}',
         lambda path: Distribution(path.parent).manifest,
     ),
-    Reader("slow.json", lambda: json.dumps({"a": asdict(Quality(rtt_ms=1.0))}), read_link_quality),
+    Reader("slow.json", lambda: json.dumps({"a": asdict(Quality(rtt_ms=1.0))}), read_slow_sites),
     Reader(
         "fault.json",
         lambda: json.dumps(dict.fromkeys(registry.FaultRecord.__dataclass_fields__, "")),

@@ -25,7 +25,7 @@ from pyhooks.history.event_log import History
 from pyhooks.kafka import quorum_state
 from pyhooks.kafka.quorum_state import Member, Quorum
 from pyhooks.lab import quorum_changes, topology
-from pyhooks.lab.network_faults import NetworkControl
+from pyhooks.lab.cluster_control import NetworkControl
 from pyhooks.lab.topology import Node, Quality
 
 AZ3 = topology.load(topology.find("az3"))

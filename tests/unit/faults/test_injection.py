@@ -13,10 +13,11 @@ import pytest
 from pyhooks.checkers.faults import check_faults
 from pyhooks.core.durations import seconds
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.namespaces import NamespaceMachine
 from pyhooks.faults import injection, kinds
 from pyhooks.faults.injection import FaultTarget, Probe
 from pyhooks.history.event_log import History
-from pyhooks.lab import cluster_control, link_quality, network, quorum_changes, topology
+from pyhooks.lab import cluster_control, network, quorum_changes, topology
 from pyhooks.lab.echo import RoundTripTimes
 from pyhooks.lab.topology import Node, Quality
 from scripted_faults import AZ3, CLUSTER, RACK_B, InMemoryCluster, ScriptedFault, UnchangedLinks, apply_fault
@@ -463,20 +464,21 @@ def test_a_rate_is_verified_by_a_burst(monkeypatch: pytest.MonkeyPatch, rate_mbi
 
 def test_delays_of_slow_racks_add_up_on_shared_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shaped: dict[str, Quality] = {}
-    monkeypatch.setattr(link_quality, "FILE", tmp_path / "slow.json")
+    monkeypatch.setattr(network, "SLOW_SITES", tmp_path / "slow.json")
     monkeypatch.setattr(
         network, "shape", lambda _topology, link, quality: shaped.update({network.link_name(link): quality})
     )
-    link_quality.slow(AZ3.topology, "a", Quality(40))
-    link_quality.slow(AZ3.topology, "b", Quality(20, 4))
+    of_lab = network.LabNetwork(AZ3.topology, lambda node: NamespaceMachine(node.name, 0))
+    of_lab.slow("a", Quality(40))
+    of_lab.slow("b", Quality(20, 4))
     link = next(link for link in AZ3.topology.links if {link.left, link.right} == {"a", "b"})
     name = network.link_name(link)
     assert shaped[name] == Quality(link.rtt_ms + 60, link.quality.jitter_ms + 4)
-    assert link_quality.quality(link, without="b") == link.quality.plus(Quality(40))
+    assert of_lab.quality(link, without="b") == link.quality.plus(Quality(40))
     for _ in range(2):
-        link_quality.restore(AZ3.topology, "a")
+        of_lab.restore_links("a")
         assert shaped[name] == link.quality.plus(Quality(20, 4))
-    link_quality.restore(AZ3.topology, "b")
+    of_lab.restore_links("b")
     assert all(shaped[network.link_name(link)] == link.quality for link in AZ3.topology.links_of("b"))
 
 

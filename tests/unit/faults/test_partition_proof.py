@@ -12,7 +12,7 @@ from ducktape_tests.services.host_network import HostNetwork
 from pyhooks.faults import kinds
 from pyhooks.faults.injection import FaultTarget
 from pyhooks.lab import topology
-from pyhooks.lab.network_faults import LabNetwork
+from pyhooks.lab.network import LabNetwork
 
 OUTSIDE = topology.load(topology.find("az3-outside"))
 
