@@ -32,6 +32,7 @@ help:
 	@echo "make coverage  lines that unit and property tests execute"
 	@echo "make system  all system tests, two labs at a time (target: 40 minutes), and out/system/index.html"
 	@echo "make system-smoke  three of them (4 to 8 minutes); system-long: many rounds, and controls that must lose records (half an hour); system-load: 10,000 partitions"
+	@echo "make soak    random faults for ten minutes with each of 20 seeds (four hours; goes on where it was interrupted); soak-long: two hours with one"
 	@echo "make system-hosts  some of them on hosts of a cluster file over ssh: a lab's nodes, with an sshd in each"
 	@echo "make readme-pictures RESULT=out/bench/results.json   the README's pictures of a run, which is kept beside them; of bench-full that of bench/README.md"
 	@echo "make site    all documents as one site with a search, out/site/index.html; fails at a broken link (seconds)"
@@ -169,6 +170,26 @@ system: build $(DUCKTAPE_VENV)/ready
 
 system-long: build $(DUCKTAPE_VENV)/ready
 	@exec $(BIN)/rackgate system run long --run-dir out/system-long
+
+# Random faults for ten minutes with each of many seeds, and for two hours with one. A seed that passed is not run again.
+SOAK_SEEDS := 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20
+.PHONY: soak soak-long
+soak: build $(DUCKTAPE_VENV)/ready
+	@mkdir -p out/soak
+	failed=
+	for seed in $(SOAK_SEEDS); do
+	    [ -e out/soak/passed-$$seed ] && continue
+	    echo "soak: seed $$seed"
+	    if $(BIN)/rackgate system run soak --jobs 1 --seed $$seed --run-dir out/soak/seed-$$seed; then
+	        touch out/soak/passed-$$seed
+	    else
+	        failed="$$failed $$seed"
+	    fi
+	done
+	[ -z "$$failed" ] || { echo "soak: failed with seeds$$failed; 'make soak' runs only them again"; exit 1; }
+
+soak-long: build $(DUCKTAPE_VENV)/ready
+	@exec $(BIN)/rackgate system run soak-long --jobs 1 --run-dir out/soak-long
 
 # the same over ssh, on the hosts of a cluster file: here the nodes of a lab, with an sshd in each (needs openssh-server)
 HOSTED := kip_test.py defaults_test.py faults_test.py destroyed_test.py::StockTest \
