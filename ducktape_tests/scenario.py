@@ -48,7 +48,7 @@ from pyhooks.lab import topology
 from pyhooks.lab.disks import read_disks
 from pyhooks.lab.topology import Node
 from pyhooks.patchset.distribution import Distribution
-from pyhooks.workload.final_reader import ISOLATIONS, read_all
+from pyhooks.workload.final_reader import COMMITTED, ISOLATIONS, read_all
 from pyhooks.workload.requirement_changes import change_default, note_created
 
 # Replicas in racks a, a, b: without rack b, M=2 is met and R=2 is not. And in racks a, b, c.
@@ -497,11 +497,18 @@ class RackScenario(Test):
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    def read_final_state(self, *, logs: bool = False) -> None:
-        """Read all records, end all processes, read the disks and, for the checker ``flood``, the server logs."""
+    def read_final_state(self, *, logs: bool = False, outputs: Collection[str] = ()) -> None:
+        """Read all records, end all processes, read the disks and, for the checker ``flood``, the server logs.
+
+        Of ``outputs``, topics that applications write, only committed records are read, with their values: checkers of
+        producers do not judge these topics.
+        """
         self.final_state_read = True
-        names = [topic.name for topic in self.specs]
+        names = [topic.name for topic in self.specs if topic.name not in outputs]
         read_all(self.kafka.topology.bootstrap, names, self.history, isolations=ISOLATIONS)
+        if outputs:
+            committed = (COMMITTED,)
+            read_all(self.kafka.topology.bootstrap, [*outputs], self.history, isolations=committed, values=True)
         self.kill_all()
         copies = [self.kafka.copy_disk(node, self.results / "disks" / node.name) for node in self.kafka.brokers()]
         read_disks(copies, self.history, topics=names)

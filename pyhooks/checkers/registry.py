@@ -13,6 +13,7 @@ from inspect import signature
 
 from pyhooks.checkers import (
     client_retries,
+    connect_counts,
     copied_records,
     crashes,
     default_producer,
@@ -40,7 +41,6 @@ from pyhooks.checkers import (
     remote_segments,
     replica_reads,
     request_versions,
-    resource_growth,
     share_groups,
     slowdown,
     transaction_recovery,
@@ -202,6 +202,11 @@ OF_TESTS: Mapping[str, Checker] = {
         "share groups acknowledge exactly while the ISR of their state is sufficient, and deliver all records",
         _kind(events.ShareMemberDetails),
     ),
+    "connected": Checker(
+        connect_counts.check_connect_counts,
+        "a source of Connect writes each number once and a sink receives each, exactly while the ISR is sufficient",
+        _kind(events.ConnectDetails),
+    ),
     "levels": Checker(
         feature_levels.check_levels,
         "the feature is switched and racks are required where a cluster allows it",
@@ -238,11 +243,6 @@ OF_TESTS: Mapping[str, Checker] = {
     ),
     "crashes": Checker(
         crashes.check_crashes, "no node ended by itself or logged an internal fault", _kind(events.NodeDetails)
-    ),
-    "flat": Checker(
-        resource_growth.check_growth,
-        "no process keeps growing in memory or open files",
-        _kind(events.ResourcesDetails),
     ),
     "slowdown": Checker(
         slowdown.check_slowdown,

@@ -258,6 +258,29 @@ class SharePollFailureDetails(ShareMemberDetails, op="poll"):
     message: str = ""
 
 
+class ConnectDetails(Details, process="connect"):
+    """Any event of a Connect worker with a source that counts in ``topic`` and a sink that reads it."""
+
+    run: str
+    group: str  # group id of the worker
+    topic: str
+
+
+class ConnectorStateDetails(ConnectDetails, op="state"):
+    """A new state of a connector's task, such as ``RUNNING`` or ``FAILED``; a failed task is restarted."""
+
+    connector: str
+    state: str
+    trace: Omittable[str] = None  # first line of the exception that a task failed with
+
+
+class SunkDetails(ConnectDetails, op="sunk"):
+    """Offsets that the sink received since ``begun_ns``, as pairs of first offset and count; the last may have none."""
+
+    begun_ns: int
+    offsets: tuple[tuple[int, int], ...]
+
+
 class CommittedOffsetsDetails(Details, op="committed", process=TEST):
     """Offsets of a group in the end, as its coordinator returned them: partition to committed offset."""
 
@@ -713,14 +736,6 @@ class RoundDetails(Details, op="round", process=TEST):
 
     seed: int
     text: str
-
-
-class ResourcesDetails(Details, op="resources", process=TEST):
-    """Resources of a process: of a node's Kafka by the node's name, or of the lab's own processes together."""
-
-    name: str
-    memory_kib: int  # resident
-    files: int  # number of open file descriptors
 
 
 class ElectionDetails(Details, op="elect-unclean", process=TEST):

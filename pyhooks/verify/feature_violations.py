@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 
-from pyhooks.checkers.record_view import COMMITTED
+from pyhooks.checkers.record_view import COMMITTED, PartitionName, offsets_of
 from pyhooks.history import events as ev
 from pyhooks.history.event_log import Event
 from pyhooks.verify.stored_history import (
@@ -98,16 +101,41 @@ def deliver_again(history: StoredHistory, choice: random.Random) -> list[Event]:
     return edit_one(history, event, offsets={**event.data["offsets"], partition: own})
 
 
-@violation("flat")
-def grow(history: StoredHistory, choice: random.Random) -> list[Event]:
-    """A process uses more and more memory."""
-    samples = [event for event, _ in ev.ResourcesDetails.each(history.events)]
-    names = sorted({event.data["name"] for event in samples})
-    # as many samples as the checker needs
-    name = draw(choice, [one for one in names if sum(event.data["name"] == one for event in samples) > 5])
-    own = [event for event in samples if event.data["name"] == name]
-    last = {id(event) for event in own[2 * (len(own) // 3) :]}
-    return [
-        changed(event, memory_kib=3 * event.data["memory_kib"]) if id(event) in last else event
-        for event in history.events
+@violation("connected")
+def skip_at_sink(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A Connect sink skips records."""
+    received = [(event, sunk) for event, sunk in ev.SunkDetails.each(history.events) if sunk.offsets]
+    count = Counter((sunk.group, offset) for _, sunk in received for offset in offsets_of(sunk.offsets))
+    found = [
+        event
+        for event, sunk in received
+        if all(count[sunk.group, offset] == 1 for offset in offsets_of(sunk.offsets))
+        and any(later.group == sunk.group and later.offsets > sunk.offsets for _, later in received)
     ]
+    victim = draw(choice, found)
+    return [event for event in history.events if event is not victim]
+
+
+@violation("connected")
+def sink_in_outage(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A Connect sink receives records with an insufficient ISR."""
+    received = [(event, sunk.topic) for event, sunk in ev.SunkDetails.each(history.events) if sunk.offsets]
+    return _arrive_in_outage(history, choice, received)
+
+
+def _arrive_in_outage(
+    history: StoredHistory, choice: random.Random, arrivals: Sequence[tuple[Event, str]]
+) -> list[Event]:
+    """Move one of the arrivals, each with its topic, to where the ISR of the topic was insufficient."""
+    found = [
+        (event, window)
+        for event, topic in arrivals
+        for window in history.windows.get(PartitionName(topic, 0), ())
+        if not window.enough and window.to_ns < event.mono_ns and window.from_ns < window.ahead.from_ns
+        # so that the application wrote before, and goes on
+        if any(own == topic and other.mono_ns < window.from_ns for other, own in arrivals)
+        and any(own == topic and other.mono_ns > event.mono_ns for other, own in arrivals)
+    ]
+    moved, window = draw(choice, found)
+    early = replace(changed(moved, begun_ns=window.from_ns), mono_ns=min(window.to_ns, window.ahead.from_ns))
+    return [early if event is moved else event for event in history.events]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -256,6 +256,30 @@ def chunks(held: Sequence[tuple[int, str]], size: int, end: int) -> list[dict[st
                 runs.append([at, 1])
         found.append({"begin": begin, "next": after, "runs": runs, "keys": [key for _, key in part]})
         begin = after
+    return found
+
+
+def two_requirements(required: Mapping[str, int], *, observed: bool = True, healed: bool = True) -> list[Event]:
+    """Return an outage of rack b with observations of topics on racks a, a, b that require these numbers of racks.
+
+    The rack is killed at 20 s, out of all ISRs from 30 s to 70 s, and healed at 65 to 72 s; observations end at 110 s.
+    """
+    found: list[Event] = []
+    for topic, count in required.items():
+        settings: dict[str, Any] = {"min.insync.replicas": 2, "min.insync.racks": count, "step": "made"}
+        found.append(event(0, "settings", "settings", topic=topic, **settings))
+    for half in range(220 if observed else 0):
+        isr = [1, 2] if 60 <= half < 140 else [1, 2, 3]
+        state = {"leader": 1, "isr": isr, "replicas": [1, 2, 3]}
+        racks = {str(broker): rack for broker, rack in RACKS.items()}
+        found.append(
+            event(half * S // 2, "isr-watch", "look", racks=racks, partitions={f"{t}-0": state for t in required})
+        )
+    steps: list[tuple[int, str, Outcome | None]] = [
+        (20, "inject", None), (21, "proved", "ok"), (65, "heal", None), (72, "healed", "ok"),
+    ]  # fmt: skip
+    for at_s, step, outcome in steps if healed else steps[:2]:
+        found.append(event(at_s * S, "fault", "kill-rack", outcome, "b", step=step, target="b", brokers=[3]))
     return found
 
 
