@@ -32,6 +32,7 @@ help:
 	@echo "make coverage  lines that unit and property tests execute"
 	@echo "make system  all system tests, two labs at a time (target: 40 minutes), and out/system/index.html"
 	@echo "make system-smoke  three of them (4 to 8 minutes); system-long: many rounds, and controls that must lose records (half an hour); system-load: 10,000 partitions"
+	@echo "make soak    random faults for ten minutes with each of 20 seeds (four hours; goes on where it was interrupted); soak-long: two hours with one"
 	@echo "make system-hosts  some of them on hosts of a cluster file over ssh: a lab's nodes, with an sshd in each"
 	@echo "make readme-pictures RESULT=out/bench/results.json   the README's pictures of a run, which is kept beside them; of bench-full that of bench/README.md"
 	@echo "make site    all documents as one site with a search, out/site/index.html; fails at a broken link (seconds)"
@@ -51,7 +52,7 @@ help:
 	@echo "make runbook       every step of kip/operations.md, in a lab"
 	@echo "make monitoring    each alert fires and resolves in a lab with Prometheus; the cost of scrapes with 10,000 partitions"
 	@echo "make acks          what acks=0 and acks=1 risk while a rack is away (a minute)"
-	@echo "make kafka-long    racks that return in further orders; every client in further modes while a broker is killed; rackgate lower and restore killed at further steps; the change from the earlier edition of the overlay, and back; MirrorMaker 2 in an outage (17 minutes)"
+	@echo "make kafka-long    racks that return in further orders; every client in further modes while a broker is killed; rackgate lower and restore killed at further steps; the change from the earlier edition of the overlay, and from Kafka 4.2.1 to 4.3.1, and back; MirrorMaker 2 in an outage (23 minutes)"
 	@echo "make lab-rounds    fifty labs with a random fault each, of which nothing stays behind; every fault by its command (half an hour)"
 	@echo "make lab-links     delay, throughput and processor time of emulated links: pyhooks/lab/link_accuracy.md (6 minutes, idle machine)"
 	@echo "make lock    renew requirements/*.lock from pyproject.toml"
@@ -169,6 +170,26 @@ system: build $(DUCKTAPE_VENV)/ready
 
 system-long: build $(DUCKTAPE_VENV)/ready
 	@exec $(BIN)/rackgate system run long --run-dir out/system-long
+
+# Random faults for ten minutes with each of many seeds, and for two hours with one. A seed that passed is not run again.
+SOAK_SEEDS := 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20
+.PHONY: soak soak-long
+soak: build $(DUCKTAPE_VENV)/ready
+	@mkdir -p out/soak
+	failed=
+	for seed in $(SOAK_SEEDS); do
+	    [ -e out/soak/passed-$$seed ] && continue
+	    echo "soak: seed $$seed"
+	    if $(BIN)/rackgate system run soak --jobs 1 --seed $$seed --run-dir out/soak/seed-$$seed; then
+	        touch out/soak/passed-$$seed
+	    else
+	        failed="$$failed $$seed"
+	    fi
+	done
+	[ -z "$$failed" ] || { echo "soak: failed with seeds$$failed; 'make soak' runs only them again"; exit 1; }
+
+soak-long: build $(DUCKTAPE_VENV)/ready
+	@exec $(BIN)/rackgate system run soak-long --jobs 1 --run-dir out/soak-long
 
 # the same over ssh, on the hosts of a cluster file: here the nodes of a lab, with an sshd in each (needs openssh-server)
 HOSTED := kip_test.py defaults_test.py faults_test.py destroyed_test.py::StockTest \

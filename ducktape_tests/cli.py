@@ -40,7 +40,7 @@ FILE_WIDTH = 160
 TestsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Selections (smoke, system, long, load), files, file.py::Class, or file.py::Class.test.",
+        help="Selections (smoke, system, long, load, soak, soak-long), files, file.py::Class, or file.py::Class.test.",
         metavar="[SELECTION|TEST]…",
     ),
 ]

@@ -26,7 +26,7 @@ from pyhooks.lab import topology
 SUITE = Path(__file__).parent / "suite.toml"
 # of a folder; file systems allow 255
 MAX_NAME = 120
-SELECTIONS = ("smoke", "system", "long", "load")
+SELECTIONS = ("smoke", "system", "long", "load", "soak", "soak-long")
 # Target time of a selection in minutes, on 2 cores with two labs at a time; a run reports whether it met the target.
 TARGETS_MIN: Mapping[str, float] = {"smoke": 8, "system": 40}
 TARGET_JOBS = 2

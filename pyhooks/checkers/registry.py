@@ -41,6 +41,7 @@ from pyhooks.checkers import (
     remote_segments,
     replica_reads,
     request_versions,
+    resource_growth,
     share_groups,
     slowdown,
     transaction_recovery,
@@ -243,6 +244,11 @@ OF_TESTS: Mapping[str, Checker] = {
     ),
     "crashes": Checker(
         crashes.check_crashes, "no node ended by itself or logged an internal fault", _kind(events.NodeDetails)
+    ),
+    "flat": Checker(
+        resource_growth.check_growth,
+        "no process keeps growing in memory or open files",
+        _kind(events.ResourcesDetails),
     ),
     "slowdown": Checker(
         slowdown.check_slowdown,

@@ -1,4 +1,4 @@
-"""CPU and memory usage from /proc: this process with its descendants, and all other processes."""
+"""CPU, memory and open files from /proc: this process with its descendants, and all other processes."""
 
 from __future__ import annotations
 
@@ -28,6 +28,16 @@ def tree() -> tuple[float, float]:
     """
     usages = _own_usages().values()
     return sum(usage.memory_bytes for usage in usages) / 2**30, sum(usage.own_s + usage.ended_s for usage in usages)
+
+
+def open_files() -> int:
+    """Return the number of open file descriptors of this process and all its descendants."""
+    count = 0
+    for process in [psutil.Process(), *descendants(os.getpid())]:
+        # as in _own_usages
+        with suppress(psutil.Error):
+            count += process.num_fds()
+    return count
 
 
 @dataclass(frozen=True)

@@ -738,6 +738,14 @@ class RoundDetails(Details, op="round", process=TEST):
     text: str
 
 
+class ResourcesDetails(Details, op="resources", process=TEST):
+    """Resources of a process: of a node's Kafka by the node's name, or of the lab's own processes together."""
+
+    name: str
+    memory_kib: int  # resident
+    files: int  # number of open file descriptors
+
+
 class ElectionDetails(Details, op="elect-unclean", process=TEST):
     """Unclean elections: topic to the elected leader."""
 

@@ -251,7 +251,7 @@ def release_of(metadata_version: int) -> str:
 
 @cache
 def _base(version: str) -> Recipe:
-    """Return the recipe of the chosen version of Kafka, the only one that the overlay fits."""
+    """Return the recipe of a version of Kafka that has an overlay."""
     return recipe.load(paths.patch_folder(version) / "kafka.toml")
 
 
@@ -260,15 +260,17 @@ def _version_of(response: BrokerResponse, jmx: JmxReport | None) -> str:
     return jmx.kafka_version if jmx else release_of(response.metadata_version)
 
 
-def _fits(response: BrokerResponse, jmx: JmxReport | None, base: Recipe) -> bool:
-    """Return whether a node may run the version that the overlay fits: releases of one line differ in JMX only."""
-    return jmx.kafka_version == base.version if jmx else response.metadata_version == base.metadata_version
+def _base_of(response: BrokerResponse, jmx: JmxReport | None) -> str:
+    """Return the version with an overlay that a node may run, or "": releases of one line differ in JMX only."""
+    for version in paths.patched_versions():
+        if jmx.kafka_version == version if jmx else response.metadata_version == _base(version).metadata_version:
+            return version
+    return ""
 
 
 def _broker_software(facts: PreflightFacts, commands: CommandWriter) -> Iterator[ReadinessFinding]:
     others: dict[str, list[int]] = {}
-    stock: list[int] = []
-    base = _base(paths.kafka_version())
+    stock: dict[str, list[int]] = {}  # by version that has an overlay
     for broker, response in sorted(facts.enforcement.responses.items()):
         jmx = (facts.jmx or {}).get(broker)
         if response.overlay == "partly":
@@ -278,20 +280,20 @@ def _broker_software(facts: PreflightFacts, commands: CommandWriter) -> Iterator
             )
             remedy = _restart_each("put all jars of the overlay first on the classpath", [broker], commands)
             yield ReadinessFinding("overlay-incomplete", "obstacle", f"broker {broker}", text, remedy)
-        elif response.overlay == "no" and not _fits(response, jmx, base):
-            others.setdefault(_version_of(response, jmx), []).append(broker)
+        elif response.overlay == "no" and (base := _base_of(response, jmx)):
+            stock.setdefault(base, []).append(broker)
         elif response.overlay == "no":
-            stock.append(broker)
+            others.setdefault(_version_of(response, jmx), []).append(broker)
     for version, brokers in sorted(others.items()):
-        text = f"they run Kafka {version}: the overlay is for {base.version} only"
-        remedy = _restart_each(f"upgrade to Kafka {base.version} and put the overlay first", brokers, commands)
+        text = f"they run Kafka {version}: overlays are for {' and '.join(paths.patched_versions())} only"
+        remedy = _restart_each(f"upgrade to Kafka {paths.kafka_version()} and put its overlay first", brokers, commands)
         yield ReadinessFinding("kafka-version", "obstacle", brokers_text(brokers), text, remedy)
-    if stock:
-        text = f"they run Kafka {release_of(base.metadata_version)} without the overlay: the feature is rejected"
-        remedy = _restart_each(
-            f"make sure that it is {base.version}, put the overlay first on the classpath", stock, commands
-        )
-        yield ReadinessFinding("overlay-missing", "obstacle", brokers_text(stock), text, remedy)
+    for version, brokers in stock.items():
+        release = release_of(_base(version).metadata_version)
+        text = f"they run Kafka {release} without the overlay: the feature is rejected"
+        change = f"make sure that it is {version}, put the overlay for {version} first on the classpath"
+        remedy = _restart_each(change, brokers, commands)
+        yield ReadinessFinding("overlay-missing", "obstacle", brokers_text(brokers), text, remedy)
 
 
 def _restart_each(change: str, brokers: Sequence[int], commands: CommandWriter) -> str:
@@ -341,7 +343,8 @@ def _controllers(facts: PreflightFacts, commands: CommandWriter) -> Iterator[Rea
         releases = {release_of(facts.controllers.responses[node].metadata_version) for node in stock}
         text = f"they run Kafka {', '.join(sorted(releases))} without the overlay: the feature is rejected"
         subject = f"controllers {names_text(list(map(str, stock)))}"
-        change = f"run Kafka {paths.kafka_version()} with the overlay first on the classpath"
+        bases = {_base_of(facts.controllers.responses[node], None) or paths.kafka_version() for node in stock}
+        change = f"run Kafka {' or '.join(sorted(bases))} with its overlay first on the classpath"
         remedy = _restart_controllers(change, stock, commands)
         yield ReadinessFinding("controller-overlay-missing", "obstacle", subject, text, remedy)
 
@@ -362,7 +365,8 @@ def _feature_levels(facts: PreflightFacts, commands: CommandWriter) -> Iterator[
             f"{METADATA_FEATURE} is {level} ({release_of(level)}): {ELR_FEATURE} needs {ELR_METADATA_VERSION} (4.0-IV1)"
         )
         # --release-version would enable eligible.leader.replicas.version too
-        newest = _base(paths.kafka_version()).metadata_version
+        bases = {_base_of(one, (facts.jmx or {}).get(broker)) for broker, one in facts.enforcement.responses.items()}
+        newest = min(_base(version or paths.kafka_version()).metadata_version for version in bases)
         remedy = commands.kafka("features", "upgrade", "--feature", f"{METADATA_FEATURE}={newest}")
         yield ReadinessFinding("metadata-version-too-low", "obstacle", "cluster", text, remedy)
 

@@ -101,6 +101,21 @@ def deliver_again(history: StoredHistory, choice: random.Random) -> list[Event]:
     return edit_one(history, event, offsets={**event.data["offsets"], partition: own})
 
 
+@violation("flat")
+def grow(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A process uses more and more memory."""
+    samples = [event for event, _ in ev.ResourcesDetails.each(history.events)]
+    names = sorted({event.data["name"] for event in samples})
+    # as many samples as the checker needs
+    name = draw(choice, [one for one in names if sum(event.data["name"] == one for event in samples) > 5])
+    own = [event for event in samples if event.data["name"] == name]
+    last = {id(event) for event in own[2 * (len(own) // 3) :]}
+    return [
+        changed(event, memory_kib=3 * event.data["memory_kib"]) if id(event) in last else event
+        for event in history.events
+    ]
+
+
 @violation("connected")
 def skip_at_sink(history: StoredHistory, choice: random.Random) -> list[Event]:
     """A Connect sink skips records."""

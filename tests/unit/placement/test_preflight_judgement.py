@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka.features import ELR_FEATURE, METADATA_FEATURE, RACKS_FEATURE
 from pyhooks.patchset import recipe
@@ -496,6 +497,45 @@ def test_a_cluster_of_kafka_3_9_needs_no_overlay_to_be_judged() -> None:
         "min-isr-lost",
     }
     assert "run Kafka 3.9" in next(one.text for one in judged(recorded) if one.code == "kafka-version")
+
+
+def stock_of(version: str) -> PreflightFacts:
+    """Return a stock cluster of a version that has an overlay, below the metadata.version that ELR needs."""
+    level = recipe.load(paths.patch_folder(version) / "kafka.toml").metadata_version
+    brokers = replace(STOCK, metadata_version=level, levels={METADATA_FEATURE: 21})
+    return facts(brokers=brokers, jmx=None, controllers=controllers(supported_level=0, metadata_version=level))
+
+
+@pytest.mark.parametrize("version", paths.patched_versions())
+def test_each_version_with_an_overlay_gets_it_without_an_upgrade(version: str) -> None:
+    by_code = {one.code: one for one in judged(stock_of(version))}
+    assert "kafka-version" not in by_code
+    assert f"put the overlay for {version} first" in by_code["overlay-missing"].remedy
+    assert f"run Kafka {version} with its overlay" in by_code["controller-overlay-missing"].remedy
+    level = recipe.load(paths.patch_folder(version) / "kafka.toml").metadata_version
+    assert f"{METADATA_FEATURE}={level}" in by_code["metadata-version-too-low"].remedy
+
+
+def test_brokers_of_several_versions_get_the_overlay_of_their_own() -> None:
+    versions = paths.patched_versions()
+    nodes = dict(enumerate(versions, start=1))
+    recorded = facts(
+        brokers={**dict.fromkeys(RACKS, NODE), **dict.fromkeys(nodes, STOCK)},
+        jmx={node: JmxReport(version) for node, version in nodes.items()},
+    )
+    findings = [one for one in judged(recorded) if one.code == "overlay-missing"]
+    assert [one.subject for one in findings] == [f"broker {node}" for node in nodes]
+    assert all(f"overlay for {version} first" in one.remedy for one, version in zip(findings, versions, strict=True))
+
+
+def test_other_versions_are_given_all_that_have_an_overlay() -> None:
+    (finding,) = (
+        one
+        for one in judged(facts(brokers=replace(STOCK, metadata_version=21), jmx=None))
+        if one.code == "kafka-version"
+    )
+    assert all(version in finding.text for version in paths.patched_versions())
+    assert f"upgrade to Kafka {paths.kafka_version()}" in finding.remedy
 
 
 @pytest.mark.parametrize(
