@@ -55,16 +55,10 @@ class FeatureUpgrade:
 
 @dataclass(frozen=True)
 class TopicSetting:
-    """Change: a config of a topic that takes a number of racks.
-
-    Attributes:
-        topic: its name.
-        key: ``min.insync.racks``, of which a higher value is left as it is, or ``min.insync.racks.observe``.
-        racks: the value.
-    """
+    """Change: a config of a topic that takes a number of racks."""
 
     topic: str
-    key: str
+    key: str  # ``min.insync.racks``, of which a higher value is left as it is, or ``min.insync.racks.observe``
     racks: int
 
     def command(self, commands: CommandWriter) -> str:
@@ -133,47 +127,29 @@ class RejectionReport:
 
 @dataclass(frozen=True)
 class AdoptionStep:
-    """State of a step.
-
-    Attributes:
-        name: its name.
-        state: ``done``; ``pending``, if it or an earlier step has changes to make; ``not met`` or ``unknown``, if a
-            check of it stands against going on.
-        does: what it does, in a line.
-        why: why, in a line.
-        text: its result so far, or what it waits for.
-        changes: changes to make.
-        commands: shell commands that do the same, none if it is done.
-        findings: sentences about what was found, the worst first.
-    """
+    """State of a step."""
 
     name: StepName
+    # ``done``; ``pending``, if it or an earlier step has changes to make; ``not met`` or ``unknown``, if a check of it
+    # stands against going on
     state: StepState
-    does: str
-    why: str
-    text: str = ""
-    changes: tuple[Change, ...] = ()
-    commands: tuple[str, ...] = ()
-    findings: tuple[str, ...] = ()
+    does: str  # what it does, in a line
+    why: str  # why, in a line
+    text: str = ""  # its result so far, or what it waits for
+    changes: tuple[Change, ...] = ()  # changes to make
+    commands: tuple[str, ...] = ()  # shell commands that do the same, none if it is done
+    findings: tuple[str, ...] = ()  # sentences about what was found, the worst first
 
 
 @dataclass(frozen=True)
 class AdoptionContext:
-    """What is to be adopted, and how commands reach the cluster.
+    """What is to be adopted, and how commands reach the cluster."""
 
-    Attributes:
-        goal: R and topics.
-        commands: writes commands.
-        preflight: command of the preflight.
-        report: command that reads the report.
-        accepted: whether to go on though appends would have been rejected, or it is unknown how many.
-    """
-
-    goal: PreflightGoal
+    goal: PreflightGoal  # R and topics
     commands: CommandWriter
-    preflight: str
-    report: str
-    accepted: bool = False
+    preflight: str  # command of the preflight
+    report: str  # command that reads the report
+    accepted: bool = False  # whether to go on though appends would have been rejected, or it is unknown how many
 
 
 def plan_steps(

@@ -65,26 +65,17 @@ class AdoptingCluster(Protocol):
 
 @dataclass
 class Adoption:
-    """One run of the command.
-
-    Attributes:
-        cluster: the cluster.
-        context: what is to be adopted.
-        until: last step to take.
-        agrees: called with a step before its changes are made, and with a report that is not met or unknown before the
-            next step; returns whether to go on.
-        show: called with each step that is done, and with the one at which the run stops.
-        verify_s: how long brokers may take to report a change, in seconds.
-        poll_s: pause between two queries, in seconds.
-    """
+    """One run of the command."""
 
     cluster: AdoptingCluster
-    context: AdoptionContext
-    until: StepName
+    context: AdoptionContext  # what is to be adopted
+    until: StepName  # last step to take
+    # called with a step before its changes are made, and with a report that is not met or unknown before the next step;
+    # returns whether to go on
     agrees: Callable[[AdoptionStep], bool]
-    show: Callable[[AdoptionStep], None]
-    verify_s: float = VERIFY_S
-    poll_s: float = POLL_S
+    show: Callable[[AdoptionStep], None]  # called with each step that is done, and with the one at which the run stops
+    verify_s: float = VERIFY_S  # how long brokers may take to report a change, in seconds
+    poll_s: float = POLL_S  # pause between two queries, in seconds
     _shown: set[StepName] = field(default_factory=set)
 
     def plan(self) -> tuple[tuple[AdoptionStep, ...], PreflightFacts]:

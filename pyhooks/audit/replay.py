@@ -89,25 +89,16 @@ def earlier_contenders(own: Terms, sequence: Sequence[AuditRecord], open_: Itera
 
 @dataclass(frozen=True)
 class TopicPlan:
-    """What the current value of a topic means for its open lowerings.
+    """What the current value of a topic means for its open lowerings."""
 
-    Attributes:
-        topic: its name.
-        lowered: lowerings that the current value is due to; restoring the topic restores all of them.
-        value: value to restore; None removes the topic's value, so that it inherits the cluster's.
-        racks: R that was in force before.
-        never_applied: intended ones that were not applied.
-        restored: ones that were restored, without a record of it.
-        superseded: ones whose value another client has changed.
-    """
-
-    topic: str
+    topic: str  # its name
+    # lowerings that the current value is due to; restoring the topic restores all of them
     lowered: tuple[Lowering, ...] = ()
-    value: int | None = None
-    racks: int = 1
-    never_applied: tuple[Lowering, ...] = ()
-    restored: tuple[Lowering, ...] = ()
-    superseded: tuple[Lowering, ...] = ()
+    value: int | None = None  # value to restore; None removes the topic's value, so that it inherits the cluster's
+    racks: int = 1  # R that was in force before
+    never_applied: tuple[Lowering, ...] = ()  # intended ones that were not applied
+    restored: tuple[Lowering, ...] = ()  # ones that were restored, without a record of it
+    superseded: tuple[Lowering, ...] = ()  # ones whose value another client has changed
 
     @property
     def unrecorded(self) -> bool:

@@ -21,16 +21,10 @@ QUERY_S = 10.0
 
 @dataclass(frozen=True)
 class BulkTopic:
-    """Topic with many partitions.
-
-    Attributes:
-        name: topic name.
-        placements: broker ids of each partition; the first is the preferred leader.
-        config: topic configuration.
-    """
+    """Topic with many partitions."""
 
     name: str
-    placements: tuple[tuple[int, ...], ...]
+    placements: tuple[tuple[int, ...], ...]  # broker ids of each partition; the first is the preferred leader
     config: Mapping[str, str]
 
 

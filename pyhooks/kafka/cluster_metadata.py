@@ -25,32 +25,21 @@ LEAST_S = 0.1
 
 @dataclass(frozen=True)
 class Partition:
-    """Partition as reported in a broker's metadata.
+    """Partition as reported in a broker's metadata."""
 
-    Attributes:
-        leader: broker id, or -1.
-        isr: broker ids, in the reported order.
-        replicas: broker ids, in the order of the assignment.
-    """
-
-    leader: int
-    isr: tuple[int, ...]
-    replicas: tuple[int, ...]
+    leader: int  # broker id, or -1
+    isr: tuple[int, ...]  # broker ids, in the reported order
+    replicas: tuple[int, ...]  # broker ids, in the order of the assignment
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """Cluster as reported by one broker.
+    """Cluster as reported by one broker."""
 
-    Attributes:
-        racks: broker id to rack, for brokers that are registered and not fenced; ``""`` for a broker without a rack.
-        controller: broker id that the response names as controller (in KRaft any unfenced broker), or -1.
-        partitions: by topic and partition number; topics with an error are left out.
-    """
-
+    # broker id to rack, for brokers that are registered and not fenced; ``""`` for a broker without a rack
     racks: Mapping[int, str]
-    controller: int
-    partitions: Mapping[tuple[str, int], Partition]
+    controller: int  # broker id that the response names as controller (in KRaft any unfenced broker), or -1
+    partitions: Mapping[tuple[str, int], Partition]  # by topic and partition number; topics with an error are left out
 
 
 def request(topics: Sequence[str]) -> bytes:

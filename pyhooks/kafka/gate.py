@@ -23,19 +23,12 @@ NO_RACK = ""
 
 @dataclass(frozen=True)
 class GateDecision:
-    """Decision of the gate for an ISR.
+    """Decision of the gate for an ISR."""
 
-    Attributes:
-        replicas: number of ISR members.
-        racks: their distinct racks.
-        need_replicas: effective M, at least 1.
-        need_racks: effective R, at least 1.
-    """
-
-    replicas: int
-    racks: frozenset[str]
-    need_replicas: int
-    need_racks: int
+    replicas: int  # number of ISR members
+    racks: frozenset[str]  # their distinct racks
+    need_replicas: int  # effective M, at least 1
+    need_racks: int  # effective R, at least 1
 
     @property
     def enough_replicas(self) -> bool:
@@ -71,15 +64,10 @@ def racks_of(members: Iterable[int], racks: Mapping[int, str | None]) -> frozens
 
 @dataclass(frozen=True)
 class Limits:
-    """Effective M and R of a partition: at least 1 and at most its number of replicas.
+    """Effective M and R of a partition: at least 1 and at most its number of replicas."""
 
-    Attributes:
-        replicas: effective M.
-        racks: effective R.
-    """
-
-    replicas: int
-    racks: int
+    replicas: int  # effective M
+    racks: int  # effective R
 
     def decide(self, isr: Iterable[int], racks: Mapping[int, str | None]) -> GateDecision:
         """Return the gate's decision for an ISR; arguments are those of the function ``decide``."""
@@ -140,15 +128,10 @@ class GateInput(Protocol):
 
 @dataclass(frozen=True)
 class Requirement:
-    """Configured minimums of a topic.
+    """Configured minimums of a topic."""
 
-    Attributes:
-        replicas: min.insync.replicas.
-        racks: min.insync.racks.
-    """
-
-    replicas: int
-    racks: int
+    replicas: int  # min.insync.replicas
+    racks: int  # min.insync.racks
 
     def effective(self, state: GateInput) -> Limits:
         """Return the minimums as they apply to a partition in this state."""

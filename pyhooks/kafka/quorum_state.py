@@ -27,32 +27,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Member:
-    """Controller or broker that replicates the metadata log.
-
-    Attributes:
-        node_id: node id.
-        directory_id: id of its metadata log directory, in Kafka's base64 form.
-        log_end: log end offset known to the quorum leader.
-    """
+    """Controller or broker that replicates the metadata log."""
 
     node_id: int
-    directory_id: str
-    log_end: int
+    directory_id: str  # id of its metadata log directory, in Kafka's base64 form
+    log_end: int  # log end offset known to the quorum leader
 
 
 @dataclass(frozen=True)
 class Quorum:
-    """Metadata quorum as reported by its leader.
+    """Metadata quorum as reported by its leader."""
 
-    Attributes:
-        leader: node id of the active controller.
-        voters: voting controllers, including the leader.
-        observers: other nodes that replicate the log.
-    """
-
-    leader: int
-    voters: tuple[Member, ...]
-    observers: tuple[Member, ...]
+    leader: int  # node id of the active controller
+    voters: tuple[Member, ...]  # voting controllers, including the leader
+    observers: tuple[Member, ...]  # other nodes that replicate the log
 
     def lag(self, node_id: int, directory_id: str | None = None) -> int | None:
         """Return how many records a node lags behind the leader; None if the leader does not list it.

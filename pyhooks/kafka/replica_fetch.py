@@ -25,17 +25,11 @@ _LAST_DELTA = 23
 
 @dataclass(frozen=True)
 class FetchedPartition:
-    """Response for a partition.
+    """Response for a partition."""
 
-    Attributes:
-        error: Kafka's error code; 0 for none.
-        high: high watermark that the replica reports.
-        next: offset after the last record in the response; the requested offset if there is none.
-    """
-
-    error: int
-    high: int
-    next: int
+    error: int  # Kafka's error code; 0 for none
+    high: int  # high watermark that the replica reports
+    next: int  # offset after the last record in the response; the requested offset if there is none
 
 
 def request(offsets: Mapping[tuple[str, int], int]) -> bytes:

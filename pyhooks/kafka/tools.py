@@ -14,17 +14,11 @@ HEAP_MB = 256
 
 @dataclass(frozen=True)
 class Tool:
-    """One of Kafka's command-line tools.
-
-    Attributes:
-        java_class: main class.
-        bootstrap: option for the bootstrap addresses, or empty.
-        last: whether that option must follow all others, because it belongs to a subcommand.
-    """
+    """One of Kafka's command-line tools."""
 
     java_class: str
-    bootstrap: str = "--bootstrap-server"
-    last: bool = False
+    bootstrap: str = "--bootstrap-server"  # option for the bootstrap addresses, or empty
+    last: bool = False  # whether that option must follow all others, because it belongs to a subcommand
 
 
 # log warnings only, to standard error

@@ -35,17 +35,10 @@ class RejectedError(RackgateError):
 
 @dataclass(frozen=True)
 class TopicSpec:
-    """Topic to be created.
-
-    Attributes:
-        name: topic name.
-        replicas: broker ids; the first is the preferred leader of partition 0.
-        config: topic configuration.
-        partitions: number of partitions.
-    """
+    """Topic to be created."""
 
     name: str
-    replicas: tuple[int, ...]
+    replicas: tuple[int, ...]  # broker ids; the first is the preferred leader of partition 0
     config: Mapping[str, str]
     partitions: int = 1
 
@@ -58,15 +51,10 @@ class TopicSpec:
 
 @dataclass(frozen=True)
 class LeaderAndIsr:
-    """Leader and ISR of a partition, as reported by the cluster.
+    """Leader and ISR of a partition, as reported by the cluster."""
 
-    Attributes:
-        leader: broker id, or -1.
-        isr: broker ids, sorted.
-    """
-
-    leader: int
-    isr: tuple[int, ...]
+    leader: int  # broker id, or -1
+    isr: tuple[int, ...]  # broker ids, sorted
 
 
 def minimum(value: object) -> int | None:

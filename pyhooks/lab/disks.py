@@ -39,34 +39,24 @@ DATA = "data"
 
 @dataclass(frozen=True)
 class BrokerDisk:
-    """Disk of a broker.
-
-    Attributes:
-        data: its log directory (``log.dirs``); a missing directory is an empty disk, as after a wipe.
-        stopped: whether the broker is stopped; a log that grows while it is read proves nothing.
-    """
+    """Disk of a broker."""
 
     broker: int
     rack: str
-    data: Path
-    stopped: bool
+    data: Path  # its log directory (``log.dirs``); a missing directory is an empty disk, as after a wipe
+    stopped: bool  # whether the broker is stopped; a log that grows while it is read proves nothing
 
 
 @dataclass(frozen=True)
 class DiskContents:
-    """Result of reading the disk of a broker.
-
-    Attributes:
-        torn: partitions with a truncated log: topic, number, position.
-        stopped: whether the broker was stopped, before and after the disk was read.
-    """
+    """Result of reading the disk of a broker."""
 
     broker: int
     rack: str
     partitions: int
     records: int
-    torn: tuple[tuple[str, int, str], ...]
-    stopped: bool
+    torn: tuple[tuple[str, int, str], ...]  # partitions with a truncated log: topic, number, position
+    stopped: bool  # whether the broker was stopped, before and after the disk was read
 
 
 def stop_and_read(lab: Lab, history: History, *, topics: Sequence[str] = ()) -> tuple[DiskContents, ...]:

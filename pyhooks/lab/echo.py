@@ -27,21 +27,16 @@ MEASUREMENT_WAIT_S = 10
 
 @dataclass(frozen=True)
 class RoundTripTimes:
-    """Round-trip times between two nodes in milliseconds.
-
-    Attributes:
-        p99_ms: 99th percentile, nearest rank.
-        iqr_ms: interquartile range.
-    """
+    """Round-trip times between two nodes in milliseconds."""
 
     source: str
     target: str
     sent: int
     received: int
     p50_ms: float
-    p99_ms: float
+    p99_ms: float  # 99th percentile, nearest rank
     max_ms: float
-    iqr_ms: float = 0.0
+    iqr_ms: float = 0.0  # interquartile range
 
     @property
     def loss_share(self) -> float:

@@ -44,30 +44,20 @@ def in_lab() -> bool:
 
 @dataclass(frozen=True)
 class Lab:
-    """Lab as seen from inside.
-
-    Attributes:
-        source: the topology as parsed TOML, for manifests.
-        pids: node name to PID of the node's init process.
-        disks: node name to the folder that the node sees as /mnt.
-        classpath: class path of the lab's Kafka; empty in a bare lab.
-        agent: jar of the agent that serves each node's metrics, or empty.
-        archive: class data sharing archive of Kafka's classes, or empty.
-        emulations: link name ("left-right") to the kind of its link emulation.
-    """
+    """Lab as seen from inside."""
 
     name: str
     topology: Topology
-    source: dict[str, Any]
-    pids: dict[str, int]
-    disks: dict[str, str]
+    source: dict[str, Any]  # the topology as parsed TOML, for manifests
+    pids: dict[str, int]  # node name to PID of the node's init process
+    disks: dict[str, str]  # node name to the folder that the node sees as /mnt
     run_dir: Path
-    classpath: str
-    agent: str
-    archive: str
+    classpath: str  # class path of the lab's Kafka; empty in a bare lab
+    agent: str  # jar of the agent that serves each node's metrics, or empty
+    archive: str  # class data sharing archive of Kafka's classes, or empty
     cluster_id: str
     directory_ids: dict[str, str]
-    emulations: dict[str, str]
+    emulations: dict[str, str]  # link name ("left-right") to the kind of its link emulation
 
     @staticmethod
     def attach() -> Lab:

@@ -54,13 +54,9 @@ DOWN_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True)
 class NamespaceMethod:
-    """Method by which this machine provides a private set of namespaces.
+    """Method by which this machine provides a private set of namespaces."""
 
-    Attributes:
-        prefix: command prefix that runs a program in new namespaces, which end with the program.
-    """
-
-    prefix: tuple[str, ...]
+    prefix: tuple[str, ...]  # command prefix that runs a program in new namespaces, which end with the program
     user: bool
     text: str
 
@@ -135,27 +131,19 @@ _Printable = Annotated[Text, AfterValidator(_printable)]
 
 @dataclass(frozen=True)
 class LabRecord:
-    """Lab as described by its state file.
-
-    Attributes:
-        pid: PID of its init process, in this process's PID namespace.
-        user: whether it has its own user namespace.
-        way: description of how its namespaces were created, for messages.
-        ticks: start time of its init process in kernel ticks since boot, because the PID may have been reused.
-        state: folder of its state file and lock; not part of the state file.
-    """
+    """Lab as described by its state file."""
 
     name: str
-    pid: Positive
-    user: bool
-    way: _Printable
+    pid: Positive  # PID of its init process, in this process's PID namespace
+    user: bool  # whether it has its own user namespace
+    way: _Printable  # description of how its namespaces were created, for messages
     topology: _Printable
     stock: bool
     run_dir: _Printable
     # well within the range of floats and dates
     started_at: Annotated[float, Field(ge=0, le=1e11)]
-    ticks: Natural
-    state: Path
+    ticks: Natural  # start time of its init process in kernel ticks since boot, because the PID may have been reused
+    state: Path  # folder of its state file and lock; not part of the state file
 
     @property
     def runs(self) -> bool:
@@ -362,20 +350,14 @@ def check_name(name: str) -> None:
 
 @dataclass(frozen=True)
 class LabSetup:
-    """Lab to be created.
-
-    Attributes:
-        classpath: class path of its Kafka; empty for a bare lab.
-        agent: jar of the agent that serves each node's metrics; empty for none.
-        archive: class data sharing archive of Kafka's classes; empty for none.
-    """
+    """Lab to be created."""
 
     name: str
     topology: Path
     run_dir: Path
-    classpath: str
-    agent: str
-    archive: str
+    classpath: str  # class path of its Kafka; empty for a bare lab
+    agent: str  # jar of the agent that serves each node's metrics; empty for none
+    archive: str  # class data sharing archive of Kafka's classes; empty for none
     stock: bool
 
     @property

@@ -120,40 +120,25 @@ def start(netns: str, log: Path) -> subprocess.Popen[bytes]:
 
 @dataclass(frozen=True)
 class DirectionCounters:
-    """Frames of one direction of a link since it was added.
+    """Frames of one direction of a link since it was added."""
 
-    Attributes:
-        frames: forwarded frames.
-        bytes: bytes of the forwarded frames.
-        lost: frames lost on purpose.
-        dropped: frames for which the queue had no room, or that were too large.
-        overflowed: frames that the emulator did not read in time.
-        failed: frames that the kernel rejected to send.
-        queued_bytes: size of the frames that wait now.
-    """
-
-    frames: int
-    bytes: int
-    lost: int
-    dropped: int
-    overflowed: int
-    failed: int
-    queued_bytes: int
+    frames: int  # forwarded frames
+    bytes: int  # bytes of the forwarded frames
+    lost: int  # frames lost on purpose
+    dropped: int  # frames for which the queue had no room, or that were too large
+    overflowed: int  # frames that the emulator did not read in time
+    failed: int  # frames that the kernel rejected to send
+    queued_bytes: int  # size of the frames that wait now
 
 
 @dataclass(frozen=True)
 class LinkSettings:
-    """Settings of each direction of a link, in the emulator's units.
-
-    Attributes:
-        loss_ppb: lost frames in a billion.
-        bytes_per_s: rate limit; 0 for none.
-    """
+    """Settings of each direction of a link, in the emulator's units."""
 
     delay_ns: int
     jitter_ns: int
-    loss_ppb: int
-    bytes_per_s: int
+    loss_ppb: int  # lost frames in a billion
+    bytes_per_s: int  # rate limit; 0 for none
 
     @staticmethod
     def of(quality: Quality) -> LinkSettings:

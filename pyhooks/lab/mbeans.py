@@ -86,15 +86,10 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r"}
 
 @dataclass(frozen=True)
 class MetricsReading:
-    """Metrics of one JVM, read once.
+    """Metrics of one JVM, read once."""
 
-    Attributes:
-        rows: object name, attribute, value as text.
-        errors: values that could not be read, with the reasons.
-    """
-
-    rows: tuple[tuple[str, str, str], ...]
-    errors: tuple[str, ...] = ()
+    rows: tuple[tuple[str, str, str], ...]  # object name, attribute, value as text
+    errors: tuple[str, ...] = ()  # values that could not be read, with the reasons
     size: int = 0
 
 

@@ -40,18 +40,12 @@ _RECORD = re.compile(r"^\| offset: (\d+) .*?CreateTime: (\d+) .*?(?:payload: (\{
 
 @dataclass(frozen=True)
 class MetadataRecord:
-    """Record of the metadata log.
-
-    Attributes:
-        at_ms: append time by the controller's clock, in milliseconds since the epoch.
-        kind: Kafka's name of its type; empty for a control record.
-        data: its fields, without those that have default values.
-    """
+    """Record of the metadata log."""
 
     offset: int
-    at_ms: int
-    kind: str
-    data: dict[str, Any]
+    at_ms: int  # append time by the controller's clock, in milliseconds since the epoch
+    kind: str  # Kafka's name of its type; empty for a control record
+    data: dict[str, Any]  # its fields, without those that have default values
 
 
 def dump_arguments(segments: Iterable[str]) -> list[str]:

@@ -26,21 +26,14 @@ _PROPERTY = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*"|[^,]*)')
 
 @dataclass(frozen=True)
 class Metric:
-    """Value of a metric of one broker or controller at one time.
-
-    Attributes:
-        topic: topic, or None for a metric of the whole node.
-        partition: partition, or None for a metric of a whole topic or node.
-        value: a finite number, or None if the JVM's value is not one.
-        mono_ns: monotonic time of the request; the value may be up to ``Poll.latency_ms`` newer.
-    """
+    """Value of a metric of one broker or controller at one time."""
 
     broker: int
-    topic: str | None
-    partition: int | None
+    topic: str | None  # topic, or None for a metric of the whole node
+    partition: int | None  # partition, or None for a metric of a whole topic or node
     name: str
-    value: float | None
-    mono_ns: int
+    value: float | None  # a finite number, or None if the JVM's value is not one
+    mono_ns: int  # monotonic time of the request; the value may be up to ``Poll.latency_ms`` newer
     wall_ms: int
 
 
@@ -81,27 +74,20 @@ def metrics_of(reading: MetricsReading, broker: int, mono_ns: int, wall_ms: int)
 
 @dataclass(frozen=True)
 class Poll:
-    """One request for metrics to one node, whether it succeeded or not.
-
-    Attributes:
-        due_ns: scheduled monotonic time of the request.
-        errors: the first few read errors of the JVM.
-        problem: why there are no metrics, or empty.
-        asked: whether a request was sent.
-    """
+    """One request for metrics to one node, whether it succeeded or not."""
 
     broker: int
     node: str
     rack: str | None
-    due_ns: int
+    due_ns: int  # scheduled monotonic time of the request
     mono_ns: int
     wall_ms: int
     latency_ms: float = 0.0
     size: int = 0
     metrics: tuple[Metric, ...] = ()
-    errors: tuple[str, ...] = ()
-    problem: str = ""
-    asked: bool = True
+    errors: tuple[str, ...] = ()  # the first few read errors of the JVM
+    problem: str = ""  # why there are no metrics, or empty
+    asked: bool = True  # whether a request was sent
 
     def event(self) -> Event:
         """Return the poll as one compact event; ``rows`` is the inverse."""
@@ -187,13 +173,10 @@ class Poller:
 
     The schedule is fixed at the start, so a slow broker delays no other source and causes no drift. Each scheduled time
     of each source yields one poll. It is recorded as unknown if the previous poll was still running then.
-
-    Attributes:
-        sink: called with each poll, from several threads.
     """
 
     sources: Sequence[MetricsSource]
-    sink: Callable[[Poll], object]
+    sink: Callable[[Poll], object]  # called with each poll, from several threads
     interval_s: float = 1.0
     timeout_s: float = 1.0
     _stop: threading.Event = field(default_factory=threading.Event)

@@ -58,13 +58,9 @@ Role = Literal["broker", "controller", "combined"]
 
 @dataclass(frozen=True)
 class Node:
-    """Machine of the cluster, with one Kafka process.
+    """Machine of the cluster, with one Kafka process."""
 
-    Attributes:
-        name: ``broker-1``, ``controller-101`` or ``combined-1``.
-    """
-
-    name: str
+    name: str  # ``broker-1``, ``controller-101`` or ``combined-1``
     node_id: int
     role: Role
     site: str
@@ -98,14 +94,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Site:
-    """Failure domain: a rack, or a site for controllers and clients only.
-
-    Attributes:
-        index: position in the file from 1; part of its addresses.
-    """
+    """Failure domain: a rack, or a site for controllers and clients only."""
 
     name: str
-    index: int
+    index: int  # position in the file from 1; part of its addresses
     nodes: tuple[Node, ...]
     client: bool
 
@@ -132,19 +124,12 @@ class Site:
 
 @dataclass(frozen=True)
 class Quality:
-    """Latency, packet loss and rate limit of a link.
+    """Latency, packet loss and rate limit of a link."""
 
-    Attributes:
-        rtt_ms: added round-trip time in milliseconds, half in each direction.
-        jitter_ms: maximum deviation of the round-trip time, up or down; packets stay in order.
-        loss_percent: percentage of packets lost, per direction.
-        rate_mbit: megabits per second that each direction carries at most; 0 for no limit.
-    """
-
-    rtt_ms: float = 0.0
-    jitter_ms: float = 0.0
-    loss_percent: float = 0.0
-    rate_mbit: float = 0.0
+    rtt_ms: float = 0.0  # added round-trip time in milliseconds, half in each direction
+    jitter_ms: float = 0.0  # maximum deviation of the round-trip time, up or down; packets stay in order
+    loss_percent: float = 0.0  # percentage of packets lost, per direction
+    rate_mbit: float = 0.0  # megabits per second that each direction carries at most; 0 for no limit
 
     @property
     def plain(self) -> bool:
@@ -187,11 +172,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Topology:
-    """Topology of a cluster.
-
-    Attributes:
-        java_options: options of all nodes' JVMs, in addition to those of a lab.
-    """
+    """Topology of a cluster."""
 
     name: str
     sites: tuple[Site, ...]
@@ -200,7 +181,7 @@ class Topology:
     controller_heap_mb: int = 256
     broker_properties: Mapping[str, str] = field(default_factory=dict)
     controller_properties: Mapping[str, str] = field(default_factory=dict)
-    java_options: tuple[str, ...] = ()
+    java_options: tuple[str, ...] = ()  # options of all nodes' JVMs, in addition to those of a lab
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:

@@ -11,46 +11,29 @@ from pyhooks.placement.topic_observation import ObservedTopic
 
 @dataclass(frozen=True)
 class RecordCounts:
-    """Records of a partition; None where its leader did not report an offset.
+    """Records of a partition; None where its leader did not report an offset."""
 
-    Attributes:
-        acknowledged: records below the high watermark.
-        hidden: records above it, which only the racks of the in-sync replicas have.
-    """
-
-    acknowledged: int | None
-    hidden: int | None
+    acknowledged: int | None  # records below the high watermark
+    hidden: int | None  # records above it, which only the racks of the in-sync replicas have
 
 
 @dataclass(frozen=True)
 class LoweringCost:
-    """What a topic gives up at once.
+    """What a topic gives up at once."""
 
-    Attributes:
-        topic: its name.
-        old: R in force before.
-        new: R after.
-        partitions: number of partitions.
-        rejecting: partitions that reject acks=all now, and would not any more.
-        short: partitions whose ISR spans fewer racks than R. Of these, the controller forgets which other replicas
-            have the acknowledged records.
-        still_rejecting: partitions that would still reject, because of M or because even fewer racks are in sync.
-        one_rack: partitions whose in-sync replicas are in one rack, which would acknowledge alone.
-        racks: names of these racks.
-        acknowledged: records acknowledged before in the partitions of ``short``; None if not known for all.
-        hidden: records that only one rack has and that would count as acknowledged at once; None if not known for all.
-    """
-
-    topic: str
-    old: int
-    new: int
-    partitions: int
-    rejecting: int
+    topic: str  # its name
+    old: int  # R in force before
+    new: int  # R after
+    partitions: int  # number of partitions
+    rejecting: int  # partitions that reject acks=all now, and would not any more
+    # partitions whose ISR spans fewer racks than R. Of these, the controller forgets which other replicas have the
+    # acknowledged records.
     short: int
-    still_rejecting: int
-    one_rack: int
-    racks: tuple[str, ...]
-    acknowledged: int | None
+    still_rejecting: int  # partitions that would still reject, because of M or because even fewer racks are in sync
+    one_rack: int  # partitions whose in-sync replicas are in one rack, which would acknowledge alone
+    racks: tuple[str, ...]  # names of these racks
+    acknowledged: int | None  # records acknowledged before in the partitions of ``short``; None if not known for all
+    # records that only one rack has and that would count as acknowledged at once; None if not known for all
     hidden: int | None
 
 

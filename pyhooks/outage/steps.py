@@ -67,17 +67,11 @@ class TopicConfigs(Protocol):
 
 @dataclass(frozen=True)
 class Patience:
-    """Waits of the steps.
+    """Waits of the steps."""
 
-    Attributes:
-        verify_s: how long brokers may take to report a changed value.
-        poll_s: pause between two queries.
-        now: returns the current time.
-    """
-
-    verify_s: float = VERIFY_S
-    poll_s: float = POLL_S
-    now: Callable[[], datetime] = audit_record.now
+    verify_s: float = VERIFY_S  # how long brokers may take to report a changed value
+    poll_s: float = POLL_S  # pause between two queries
+    now: Callable[[], datetime] = audit_record.now  # returns the current time
 
 
 class Operator:

@@ -18,34 +18,21 @@ READY, NOT_READY, UNKNOWN = 0, 1, 2
 
 @dataclass(frozen=True)
 class ReadinessFinding:
-    """Reason against an operation, fact that could not be determined, or notice.
+    """Reason against an operation, fact that could not be determined, or notice."""
 
-    Attributes:
-        code: stable name of the kind of finding, for programs.
-        severity: an ``obstacle`` makes the exit status 1. Without obstacles, ``unknown`` makes it 2.
-        subject: what it is about: a topic with partitions, brokers, controllers or the cluster.
-        text: what is wrong, in a sentence.
-        remedy: shell commands, one a line; a line that starts with ``#`` describes a step that no command can do.
-    """
-
-    code: str
-    severity: ReadinessSeverity
-    subject: str
-    text: str
-    remedy: str
+    code: str  # stable name of the kind of finding, for programs
+    severity: ReadinessSeverity  # an ``obstacle`` makes the exit status 1. Without obstacles, ``unknown`` makes it 2.
+    subject: str  # what it is about: a topic with partitions, brokers, controllers or the cluster
+    text: str  # what is wrong, in a sentence
+    remedy: str  # shell commands, one a line; a line that starts with ``#`` describes a step that no command can do
 
 
 @dataclass(frozen=True)
 class CommandWriter:
-    """Writes the commands of remedies with the options that reach the cluster.
+    """Writes the commands of remedies with the options that reach the cluster."""
 
-    Attributes:
-        bootstrap: bootstrap servers; empty for the lab that runs, whose commands know them.
-        command_config: properties file of the clients, or empty.
-    """
-
-    bootstrap: str = ""
-    command_config: str = ""
+    bootstrap: str = ""  # bootstrap servers; empty for the lab that runs, whose commands know them
+    command_config: str = ""  # properties file of the clients, or empty
 
     def kafka(self, tool: str, *arguments: str) -> str:
         """Return a command with one of Kafka's tools.
