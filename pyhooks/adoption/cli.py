@@ -16,7 +16,7 @@ from pyhooks.core.terminal import confirm, plain, report_console
 from pyhooks.lab import lab_processes
 from pyhooks.lab.cli import BootstrapOption, CommandConfigOption, JsonOption, LabOption
 from pyhooks.placement.check_cli import WIDTH, select_topics
-from pyhooks.placement.preflight_cli import parse_controller_racks, query_facts
+from pyhooks.placement.preflight_cli import parse_controller_racks, preflight_words, query_facts, repeated
 
 if TYPE_CHECKING:
     from pyhooks.adoption.plan import AdoptionStep, StepName
@@ -145,13 +145,7 @@ def _adoption(
 
     commands = CommandWriter(bootstrap, str(command_config or ""))
     given_racks = parse_controller_racks(controller_rack)
-    options = {
-        "--racks": [str(racks)],
-        "--bootstrap-controller": [bootstrap_controller] if bootstrap_controller else [],
-        "--controller-rack": controller_rack,
-        "--jmx": jmx,
-    }
-    words = [word for name, values in options.items() for value in values for word in (name, value)]
+    words = preflight_words(racks, bootstrap_controller, controller_rack, jmx)
     sources: Sequence[SocketSource] = ()
     if not bootstrap:
         attached = lab_processes.attach(lab, otherwise="name the cluster with --bootstrap host:port")
@@ -179,7 +173,7 @@ def _adoption(
     context = AdoptionContext(
         PreflightGoal(racks, chosen, tuple(topics)),
         commands,
-        commands.rackgate("preflight", *(word for name in topics for word in ("--topic", name)), *words),
+        commands.rackgate("preflight", *repeated("--topic", topics), *words),
         commands.rackgate("adopt", *words, *jmx_needed, "--until", "report", *topics),
         accepted,
     )
@@ -211,15 +205,7 @@ def _adoption(
 
 def step_json(step: AdoptionStep) -> dict[str, object]:
     """Return a step as JSON: ``{name, state, does, why, text, commands, findings}``."""
-    return {
-        "name": step.name,
-        "state": step.state,
-        "does": step.does,
-        "why": step.why,
-        "text": step.text,
-        "commands": list(step.commands),
-        "findings": list(step.findings),
-    }
+    return {name: value for name, value in vars(step).items() if name != "changes"}
 
 
 def print_step(step: AdoptionStep, *, stderr: bool = False) -> None:

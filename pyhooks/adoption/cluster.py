@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jpype
@@ -25,43 +26,21 @@ REJECTION_BEANS = tuple(
 )
 
 
+@dataclass(frozen=True)
 class JavaCluster:
-    """Cluster of an operator.
+    """Cluster of an operator."""
 
-    Args:
-        bootstrap: bootstrap servers, ``host:port,…``.
-        config: further properties of Kafka's clients.
-        query: returns the state of the whole cluster.
-        jmx: addresses of JMX ports.
-        sources: sockets with metrics of a lab's brokers.
-        timeout_s: timeout of each query or change, in seconds.
-    """
-
-    def __init__(
-        self,
-        bootstrap: str,
-        config: Mapping[str, str],
-        query: Callable[[], PreflightFacts],
-        *,
-        jmx: Sequence[str],
-        sources: Sequence[SocketSource],
-        timeout_s: float,
-    ) -> None:
-        self._bootstrap = bootstrap
-        self._config = dict(config)
-        self._query = query
-        self._jmx = tuple(jmx)
-        self._sources = tuple(sources)
-        self._timeout_s = timeout_s
-
-    def facts(self) -> PreflightFacts:
-        """See ``run.AdoptingCluster.facts``."""
-        return self._query()
+    bootstrap: str  # ``host:port,…``
+    config: Mapping[str, str]  # further properties of Kafka's clients
+    facts: Callable[[], PreflightFacts]  # returns the state of the whole cluster
+    jmx: Sequence[str]  # addresses of JMX ports
+    sources: Sequence[SocketSource]  # sockets with metrics of a lab's brokers
+    timeout_s: float  # timeout of each query or change, in seconds
 
     def observe(self, topics: Collection[str]) -> PreflightFacts:
         """See ``run.AdoptingCluster.observe``."""
         observation = cluster_query.query_cluster(
-            self._bootstrap, self._config, timeout_s=self._timeout_s, report_step=lambda _: None, only=topics
+            self.bootstrap, self.config, timeout_s=self.timeout_s, report_step=lambda _: None, only=topics
         )
         return PreflightFacts(observation.cluster, observation.enforcement)
 
@@ -69,16 +48,16 @@ class JavaCluster:
         """See ``run.AdoptingCluster.rejections``."""
         found: dict[int, ObservedRejections] = {}
         unread: dict[str, str] = {}
-        for source in self._sources:
+        for source in self.sources:
             try:
-                reading = source.query(REJECTION_BEANS, self._timeout_s)
+                reading = source.query(REJECTION_BEANS, self.timeout_s)
                 if reading.errors:
                     raise RackgateError(reading.errors[0])
                 found[source.broker] = rejections_of(reading.rows)
             except (RackgateError, LookupError) as error:
                 unread[source.name] = str(error)
-        if self._jmx:
-            reports, reasons = preflight_query.query_ports(self._jmx, _read_rejections, timeout_s=self._timeout_s)
+        if self.jmx:
+            reports, reasons = preflight_query.query_ports(self.jmx, _read_rejections, timeout_s=self.timeout_s)
             found |= reports
             unread |= reasons
         return RejectionReport(found, unread)
@@ -86,7 +65,7 @@ class JavaCluster:
     def apply(self, change: Change) -> None:
         """See ``run.AdoptingCluster.apply``."""
         try:
-            with Admin.responsive(self._bootstrap, timeout_s=self._timeout_s, config=self._config) as admin:
+            with Admin.responsive(self.bootstrap, timeout_s=self.timeout_s, config=self.config) as admin:
                 if isinstance(change, FeatureUpgrade):
                     admin.upgrade_features(change.features)
                 else:

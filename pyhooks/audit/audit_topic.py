@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, field
 
 from pyhooks.audit.audit_record import AuditRecord, format_record
 from pyhooks.audit.journal import DEFAULT_TOPIC, ReadRecords, parse_records
@@ -21,7 +22,6 @@ from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS
 
 TIMEOUT_S = 15.0
 _TOPIC_EXISTS = f"{ERRORS}.TopicExistsException"
-_NOT_LED = f"{ERRORS}.LeaderNotAvailableException"
 _POLL_S = 0.3
 CONFIG = {
     MIN_INSYNC_REPLICAS: "1",
@@ -43,24 +43,16 @@ def placement(nodes: Sequence[ClusterNode]) -> list[int]:
     return list(by_rack.values()) or [node.broker_id for node in ordered[:3]]
 
 
+@dataclass
 class AuditTopic:
-    """Audit topic of a cluster.
+    """Audit topic of a cluster."""
 
-    Args:
-        bootstrap: bootstrap servers, ``host:port,…``.
-        config: further properties of Kafka's clients.
-        name: name of the topic; it is created when the first record is written.
-        timeout_s: timeout of each operation in seconds.
-    """
-
-    def __init__(
-        self, bootstrap: str, config: Mapping[str, str], name: str = DEFAULT_TOPIC, *, timeout_s: float = TIMEOUT_S
-    ) -> None:
-        self.name = name
-        self._bootstrap = bootstrap
-        self._config = dict(config)
-        self._timeout_s = timeout_s
-        self._created = self._found = False
+    bootstrap: str  # ``host:port,…``
+    config: Mapping[str, str]  # further properties of Kafka's clients
+    name: str = DEFAULT_TOPIC  # the topic is created when the first record is written
+    timeout_s: float = TIMEOUT_S  # timeout of each operation in seconds
+    _created: bool = field(default=False, init=False)
+    _found: bool = field(default=False, init=False)
 
     def read(self) -> ReadRecords:
         """Return the records; none if there is no such topic.
@@ -97,8 +89,8 @@ class AuditTopic:
         """
         if self._found:
             return True
-        deadline = time.monotonic() + self._timeout_s
-        with Admin.responsive(self._bootstrap, timeout_s=self._timeout_s, config=self._config) as admin:
+        deadline = time.monotonic() + self.timeout_s
+        with Admin.responsive(self.bootstrap, timeout_s=self.timeout_s, config=self.config) as admin:
             while True:
                 try:
                     leader: int | None = admin.partition(self.name).leader
@@ -117,7 +109,7 @@ class AuditTopic:
                 time.sleep(_POLL_S)
 
     def _create(self) -> None:
-        with Admin.responsive(self._bootstrap, timeout_s=self._timeout_s, config=self._config) as admin:
+        with Admin.responsive(self.bootstrap, timeout_s=self.timeout_s, config=self.config) as admin:
             _, nodes = admin.cluster()
             try:
                 admin.create_topic(self.name, [placement(nodes)], CONFIG)
@@ -129,21 +121,21 @@ class AuditTopic:
         self._find()
 
     def _append(self, records: Sequence[AuditRecord]) -> None:
-        timeout_ms = round(self._timeout_s * 1000)
+        timeout_ms = round(self.timeout_s * 1000)
         settings = {
-            **self._config,
+            **self.config,
             "acks": "all",
             "linger.ms": "0",
             "request.timeout.ms": str(timeout_ms // 3),
             "delivery.timeout.ms": str(timeout_ms),
             "max.block.ms": str(timeout_ms),
         }
-        with Producer(self._bootstrap, settings, close_timeout_s=1.0) as producer:
+        with Producer(self.bootstrap, settings, close_timeout_s=1.0) as producer:
             values = [format_record(record) for record in records]
             keys = ["/".join(record.terms.key).encode() for record in records]
             future = producer.send_batch(self.name, values, keys=keys, partitions=0)
             try:
-                sent = future.result(timeout=2 * self._timeout_s)
+                sent = future.result(timeout=2 * self.timeout_s)
             except FutureTimeoutError as error:
                 raise RackgateError(f"topic {self.name}: no acknowledgement in time") from error
         for index in range(len(values)):
@@ -153,14 +145,14 @@ class AuditTopic:
 
     def _read(self) -> ReadRecords:
         partition = TopicPartition(self.name, 0)
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self.timeout_s
         lines: list[bytes] = []
-        with Consumer(self._bootstrap, self._config, timeout_s=self._timeout_s, close_timeout_s=1.0) as consumer:
+        with Consumer(self.bootstrap, self.config, timeout_s=self.timeout_s, close_timeout_s=1.0) as consumer:
             end = consumer.ends([partition])[partition]
             consumer.assign({partition: consumer.beginnings([partition])[partition]})
             while consumer.positions()[partition] < end:
                 if time.monotonic() > deadline:
-                    raise RackgateError(f"topic {self.name}: not read to its end within {self._timeout_s:.0f} s")
+                    raise RackgateError(f"topic {self.name}: not read to its end within {self.timeout_s:.0f} s")
                 polled = consumer.poll(_POLL_S)
                 lines += [polled.values[index] or b"" for index in range(len(polled))]
         return parse_records(lines)

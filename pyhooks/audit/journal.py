@@ -85,19 +85,13 @@ class AuditContents:
         return tuple(one for one in self.lowerings if one.open and one.terms.topic == topic)
 
 
+@dataclass(frozen=True)
 class AuditJournal:
-    """Audit of one cluster.
+    """Audit of one cluster."""
 
-    Args:
-        cluster: Kafka's cluster id; empty if it is not known, for reading the records of all clusters in the file.
-        file: the file of this host.
-        topic: the topic of the cluster.
-    """
-
-    def __init__(self, cluster: str, file: LockedStore, topic: RecordStore) -> None:
-        self.cluster = cluster
-        self._file = file
-        self._topic = topic
+    cluster: str  # Kafka's cluster id; empty if it is not known, for reading the records of all clusters in the file
+    file: LockedStore  # of this host
+    topic: RecordStore  # of the cluster
 
     def lock(self) -> AbstractContextManager[None]:
         """Exclude other processes that use the same file within the block.
@@ -105,7 +99,7 @@ class AuditJournal:
         Raises:
             RackgateError: another process holds the lock for too long.
         """
-        return self._file.lock()
+        return self.file.lock()
 
     def read(self) -> AuditContents:
         """Return the records of this cluster; a topic that can't be read is part of the result.
@@ -113,9 +107,9 @@ class AuditJournal:
         Raises:
             RackgateError: the file can't be read.
         """
-        file = self._own(self._file.read())
+        file = self._own(self.file.read())
         try:
-            return AuditContents(self.cluster, file, self._own(self._topic.read()))
+            return AuditContents(self.cluster, file, self._own(self.topic.read()))
         except RackgateError as error:
             return AuditContents(self.cluster, file, ReadRecords(), str(error))
 
@@ -128,11 +122,11 @@ class AuditJournal:
         Raises:
             RackgateError: they can't be written to the file.
         """
-        self._file.append(records)
+        self.file.append(records)
         try:
-            known = {record.record for record in self._topic.read().records}
-            missing = [record for record in self._own(self._file.read()).records if record.record not in known]
-            self._topic.append(missing)
+            known = {record.record for record in self.topic.read().records}
+            missing = [record for record in self._own(self.file.read()).records if record.record not in known]
+            self.topic.append(missing)
         except RackgateError as error:
             return str(error)
         return ""

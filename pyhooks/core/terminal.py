@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 import typer
@@ -108,3 +109,22 @@ def reader_may_leave() -> Iterator[None]:
     except BrokenPipeError:
         # the interpreter must not flush the remaining buffer again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def write_report(width: int, tables: Callable[[Console], None], json_parts: Iterable[str] | None = None) -> None:
+    """Write a report to standard output, where its reader may leave.
+
+    Args:
+        width: columns of the tables, where there is no terminal.
+        tables: prints the report as tables.
+        json_parts: the report as JSON, in parts, to be written instead.
+    """
+    with reader_may_leave():
+        if json_parts is not None:
+            sys.stdout.writelines(chain(json_parts, "\n"))
+            return
+        # rich would end the process with its own exit status if the reader closed the pipe
+        console = report_console(width)
+        with console.capture() as printed:
+            tables(console)
+        sys.stdout.write(printed.get())

@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import ClassVar
 
 from pyhooks.core import paths, process
 from pyhooks.core.files import evaluating, read_object, write_json
@@ -285,20 +286,14 @@ def _write_slow_sites(slow: dict[str, Quality]) -> None:
     write_json(SLOW_SITES, {site: asdict(added) for site, added in slow.items()})
 
 
+@dataclass(frozen=True)
 class LabNetwork:
-    """Network of a lab, from inside; see ``NetworkControl``.
+    """Network of a lab, from inside; see ``NetworkControl``."""
 
-    Attributes:
-        slows: whether links can be slowed; a call raises an error if this machine can't emulate the quality.
-        by_site: True, because a site is partitioned at its router.
-    """
-
-    slows = True
-    by_site = True
-
-    def __init__(self, topology: Topology, machine: Callable[[Node], NamespaceMachine]) -> None:
-        self.topology = topology
-        self.machine = machine
+    topology: Topology
+    machine: Callable[[Node], NamespaceMachine]
+    slows: ClassVar[bool] = True  # a call raises an error if this machine can't emulate the quality
+    by_site: ClassVar[bool] = True  # a site is partitioned at its router
 
     def cut(self, site: str, peers: Sequence[str] = ()) -> None:
         """Drop all packets between ``site`` and other sites (all, or ``peers``), in both directions; idempotent."""

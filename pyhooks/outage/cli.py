@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from pyhooks.audit.journal import DEFAULT_TOPIC
 from pyhooks.core.durations import seconds
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.exit_status import end_command
-from pyhooks.core.terminal import confirm, plain, reader_may_leave, report_console
+from pyhooks.core.terminal import confirm, plain, report_console, write_report
 from pyhooks.lab import lab_processes
 from pyhooks.lab.cli import BootstrapOption, CommandConfigOption, JsonOption, LabOption
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from pyhooks.audit.audit_record import AuditRecord
-    from pyhooks.audit.journal import AuditContents, AuditJournal, ReadRecords
+    from pyhooks.audit.journal import AuditJournal, ReadRecords
     from pyhooks.outage.cluster_access import OutageCluster
     from pyhooks.outage.steps import Operator, TopicOutcome
     from pyhooks.placement.topic_observation import ObservedTopic
@@ -126,93 +125,67 @@ def lower_command(
     if not reason.strip():
         raise RackgateError("lower: --reason must not be empty")
     duration = None if for_ is None else timedelta(seconds=seconds(for_, "--for", max_s=LONGEST_S))
-    with _session(bootstrap, command_config, audit_file, audit_topic, lab, timeout) as session:
-        _lower(
-            session,
-            list(dict.fromkeys(topics)),
-            to,
-            reason.strip(),
-            duration,
-            until_healed=until_healed,
-            yes=yes,
-            accept_file_only=accept_file_only,
-            no_wait=no_wait,
-            as_json=as_json,
-        )
-
-
-def _lower(
-    session: _Session,
-    topics: Sequence[str],
-    to: int,
-    reason: str,
-    duration: timedelta | None,
-    *,
-    until_healed: bool,
-    yes: bool,
-    accept_file_only: bool,
-    no_wait: bool,
-    as_json: bool,
-) -> None:
+    topics, reason = list(dict.fromkeys(topics)), reason.strip()
     from pyhooks.audit.audit_record import Terms, author, now
     from pyhooks.outage.lowering_cost import cost_lines, lowering_cost
     from pyhooks.outage.steps import exit_status
 
-    with session.status:
-        observed = session.cluster.observe(topics)
-    before = {topic: _value_before(topic, observed.get(topic), to) for topic in topics}
-    console = report_console(WIDTH, stderr=as_json)
-    with session.status:
-        records = session.cluster.count_records([observed[topic] for topic in topics])
-    # the address may be that of an environment variable or of a lab
-    console.print(plain(f"cluster {session.journal.cluster} at {session.bootstrap}"), soft_wrap=True)
-    for topic, (_, old_racks) in before.items():
-        for line in cost_lines(lowering_cost(observed[topic], old_racks, to, records)):
-            console.print(plain(line), soft_wrap=True)
-    console.print(
-        "if the racks that are left are destroyed before the others are back in sync, all of that is lost",
-        soft_wrap=True,
-    )
-    if not yes and not confirm("lower it?", "--yes"):
-        raise RackgateError("nothing was changed", exit_status=1)
-
-    def accepts(error: str) -> bool:
-        console.print(plain(f"the audit topic can't be used: {error}"), soft_wrap=True)
-        return accept_file_only or confirm("go on with the audit file of this host alone?", "--accept-file-only")
-
-    lowering, began, by = uuid.uuid4().hex[:12], now(), author()
-    until = None if duration is None else began + duration
-    terms = [
-        Terms(
-            lowering=lowering,
-            cluster=session.journal.cluster,
-            topic=topic,
-            reason=reason,
-            lowered_by=by,
-            began=began,
-            old=own,
-            old_racks=old_racks,
-            new=to,
-            until=until,
-            until_healed=until_healed,
+    with _session(bootstrap, command_config, audit_file, audit_topic, lab, timeout) as session:
+        with session.status:
+            observed = session.cluster.observe(topics)
+        before = {topic: _value_before(topic, observed.get(topic), to) for topic in topics}
+        console = report_console(WIDTH, stderr=as_json)
+        with session.status:
+            records = session.cluster.count_records([observed[topic] for topic in topics])
+        # the address may be that of an environment variable or of a lab
+        console.print(plain(f"cluster {session.journal.cluster} at {session.bootstrap}"), soft_wrap=True)
+        for topic, (_, old_racks) in before.items():
+            for line in cost_lines(lowering_cost(observed[topic], old_racks, to, records)):
+                console.print(plain(line), soft_wrap=True)
+        console.print(
+            "if the racks that are left are destroyed before the others are back in sync, all of that is lost",
+            soft_wrap=True,
         )
-        for topic, (own, old_racks) in before.items()
-    ]
-    try:
-        outcomes = session.operator.lower(terms, accepts)
-        _print_outcomes(outcomes, stderr=as_json)
-        lowered = [outcome.topic for outcome in outcomes if outcome.result == "lowered"]
-        restored: tuple[TopicOutcome, ...] = ()
-        if lowered and not no_wait:
-            restored = _wait_and_restore(
-                session.operator, lowered, lowering=lowering, due_only=True, deadline=None, stderr=as_json
+        if not yes and not confirm("lower it?", "--yes"):
+            raise RackgateError("nothing was changed", exit_status=1)
+
+        def accepts(error: str) -> bool:
+            console.print(plain(f"the audit topic can't be used: {error}"), soft_wrap=True)
+            return accept_file_only or confirm("go on with the audit file of this host alone?", "--accept-file-only")
+
+        lowering, began, by = uuid.uuid4().hex[:12], now(), author()
+        until = None if duration is None else began + duration
+        terms = [
+            Terms(
+                lowering=lowering,
+                cluster=session.journal.cluster,
+                topic=topic,
+                reason=reason,
+                lowered_by=by,
+                began=began,
+                old=own,
+                old_racks=old_racks,
+                new=to,
+                until=until,
+                until_healed=until_healed,
             )
-        if as_json:
-            _print_outcomes((*outcomes, *restored), as_json=True)
-    except KeyboardInterrupt:
-        _print_error_line(f"interrupted; {' '.join(topics)}: see 'rackgate audit'; to restore: rackgate restore")
-        raise
-    end_command(max(exit_status(outcomes), exit_status(restored)))
+            for topic, (own, old_racks) in before.items()
+        ]
+        try:
+            outcomes = session.operator.lower(terms, accepts)
+            _print_outcomes(outcomes, stderr=as_json)
+            lowered = [outcome.topic for outcome in outcomes if outcome.result == "lowered"]
+            restored: tuple[TopicOutcome, ...] = ()
+            if lowered and not no_wait:
+                restored = _wait_and_restore(
+                    session.operator, lowered, lowering=lowering, due_only=True, deadline=None, stderr=as_json
+                )
+            if as_json:
+                _print_outcomes((*outcomes, *restored), as_json=True)
+        except KeyboardInterrupt:
+            _print_error_line(f"interrupted; {' '.join(topics)}: see 'rackgate audit'; to restore: rackgate restore")
+            raise
+        end_command(max(exit_status(outcomes), exit_status(restored)))
 
 
 def _value_before(topic: str, observed: ObservedTopic | None, to: int) -> tuple[int | None, int]:
@@ -337,28 +310,21 @@ def audit_command(
 
     with _session(bootstrap, command_config, audit_file, audit_topic, lab, timeout, offline=True) as session:
         with session.status:
-            contents, observed = _audited(session)
+            contents = session.journal.read()
+            observed: Mapping[str, ObservedTopic] | str = contents.topic_error
+            if session.journal.cluster:
+                open_ = sorted({one.terms.topic for one in contents.lowerings if one.open})
+                try:
+                    observed = session.cluster.observe(open_) if open_ else {}
+                except RackgateError as error:
+                    observed = str(error)
         report = audit_report.make_report(contents, observed, now(), topics or ())
-    with reader_may_leave():
-        if as_json:
-            sys.stdout.write(json.dumps(audit_report.report_json(report), indent=1) + "\n")
-        else:
-            console = report_console(WIDTH)
-            with console.capture() as printed:
-                audit_report.print_report(console, report, history=history)
-            sys.stdout.write(printed.get())
+    write_report(
+        WIDTH,
+        lambda console: audit_report.print_report(console, report, history=history),
+        [json.dumps(audit_report.report_json(report), indent=1)] if as_json else None,
+    )
     end_command(report.exit_status)
-
-
-def _audited(session: _Session) -> tuple[AuditContents, Mapping[str, ObservedTopic] | str]:
-    contents = session.journal.read()
-    if not session.journal.cluster:
-        return contents, contents.topic_error
-    open_ = sorted({one.terms.topic for one in contents.lowerings if one.open})
-    try:
-        return contents, session.cluster.observe(open_) if open_ else {}
-    except RackgateError as error:
-        return contents, str(error)
 
 
 def _wait_and_restore(
@@ -371,6 +337,8 @@ def _wait_and_restore(
     stderr: bool = False,
 ) -> tuple[TopicOutcome, ...]:
     """Restore topics as soon as possible; print what they wait for whenever that changes."""
+    from pyhooks.outage.steps import TopicOutcome
+
     left, done = list(topics), []
     printed: object = None
     while left:
@@ -379,7 +347,7 @@ def _wait_and_restore(
             outcomes: Sequence[TopicOutcome] = operator.restore(left, due_only=due_only, lowering=lowering)
         except RackgateError as error:
             outcomes, text = (), str(error)
-            problem = [_unknown(topic, text) for topic in left]
+            problem = [TopicOutcome(topic, "unknown", text) for topic in left]
         waiting = [one for one in outcomes if one.result in ("active", "waiting", "recorded", "unknown")]
         finished = [one for one in outcomes if one not in waiting]
         closed = set(left) - {one.topic for one in outcomes} if not problem else set()
@@ -399,12 +367,6 @@ def _wait_and_restore(
         if left:
             time.sleep(POLL_S)
     return tuple(done)
-
-
-def _unknown(topic: str, text: str) -> TopicOutcome:
-    from pyhooks.outage.steps import TopicOutcome
-
-    return TopicOutcome(topic, "unknown", text)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jpype
@@ -21,23 +22,14 @@ _OFFSETS_S = 5.0
 _EPOCH_VERSION = 4  # of OffsetForLeaderEpoch, only for the JSON of a request and its response
 
 
+@dataclass(frozen=True)
 class OutageCluster:
-    """Cluster of an operator.
+    """Cluster of an operator."""
 
-    Args:
-        bootstrap: bootstrap servers, ``host:port,…``.
-        config: further properties of Kafka's clients.
-        timeout_s: timeout of each query or change, in seconds.
-        report_step: called with a description of each step.
-    """
-
-    def __init__(
-        self, bootstrap: str, config: Mapping[str, str], *, timeout_s: float, report_step: Callable[[str], None]
-    ) -> None:
-        self._bootstrap = bootstrap
-        self._config = dict(config)
-        self._timeout_s = timeout_s
-        self._report_step = report_step
+    bootstrap: str  # ``host:port,…``
+    config: Mapping[str, str]  # further properties of Kafka's clients
+    timeout_s: float  # timeout of each query or change, in seconds
+    report_step: Callable[[str], None]  # called with a description of each step
 
     def cluster_id(self) -> str:
         """Return Kafka's cluster id.
@@ -45,22 +37,22 @@ class OutageCluster:
         Raises:
             RackgateError: the cluster can't be queried.
         """
-        self._report_step("connecting")
-        return cluster_query.query_cluster_id(self._bootstrap, self._config, timeout_s=self._timeout_s)
+        self.report_step("connecting")
+        return cluster_query.query_cluster_id(self.bootstrap, self.config, timeout_s=self.timeout_s)
 
     def observe(self, topics: Collection[str]) -> Mapping[str, ObservedTopic]:
         """See ``steps.TopicConfigs.observe``."""
         observation = cluster_query.query_cluster(
-            self._bootstrap, self._config, timeout_s=self._timeout_s, report_step=self._report_step, only=topics
+            self.bootstrap, self.config, timeout_s=self.timeout_s, report_step=self.report_step, only=topics
         )
         return {topic.name: observe_topic(topic, observation) for topic in observation.cluster.topics}
 
     def set_racks(self, topic: str, value: int | None) -> None:
         """See ``steps.TopicConfigs.set_racks``."""
         action = f"remove {MIN_INSYNC_RACKS}" if value is None else f"set {MIN_INSYNC_RACKS}={value}"
-        self._report_step(f"topic {topic}: {action}")
+        self.report_step(f"topic {topic}: {action}")
         try:
-            with Admin.responsive(self._bootstrap, timeout_s=self._timeout_s, config=self._config) as admin:
+            with Admin.responsive(self.bootstrap, timeout_s=self.timeout_s, config=self.config) as admin:
                 admin.set_topic_config(topic, MIN_INSYNC_RACKS, None if value is None else str(value))
         except JavaError as error:
             raise change_error(action, error) from error
@@ -74,9 +66,9 @@ class OutageCluster:
         leaders = {
             (one.topic, one.number): one.leader for topic in topics for one in topic.partitions if one.leader >= 0
         }
-        self._report_step("counting records")
+        self.report_step("counting records")
         try:
-            with Admin.responsive(self._bootstrap, timeout_s=_OFFSETS_S, config=self._config) as admin:
+            with Admin.responsive(self.bootstrap, timeout_s=_OFFSETS_S, config=self.config) as admin:
                 admin.deadline = time.monotonic() + 2 * _OFFSETS_S
                 addresses = {node.broker_id: (node.host, node.port) for node in admin.cluster()[1]}
                 starts = admin.offsets(leaders.keys(), latest=False)
@@ -106,7 +98,7 @@ class OutageCluster:
     ) -> dict[tuple[str, int], int]:
         """Return log end offsets, which clients see as the end of the leader's epoch; none if the leader fails."""
         try:
-            return _query_log_ends(broker, address, epochs, self._config)
+            return _query_log_ends(broker, address, epochs, self.config)
         except jpype.JException:
             return {}
 

@@ -74,21 +74,14 @@ class Patience:
     now: Callable[[], datetime] = audit_record.now  # returns the current time
 
 
+@dataclass(frozen=True)
 class Operator:
-    """Operator who changes topics of one cluster.
+    """Operator who changes topics of one cluster."""
 
-    Args:
-        cluster: the cluster.
-        journal: its audit.
-        by: user and host, for the records.
-        patience: waits of the steps.
-    """
-
-    def __init__(self, cluster: TopicConfigs, journal: AuditJournal, by: str, patience: Patience | None = None) -> None:
-        self._cluster = cluster
-        self._journal = journal
-        self._by = by
-        self._patience = patience or Patience()
+    cluster: TopicConfigs
+    journal: AuditJournal
+    by: str  # user and host, for the records
+    patience: Patience = Patience()
 
     def lower(self, terms: Sequence[Terms], accept_file_only: Callable[[str], bool]) -> tuple[TopicOutcome, ...]:
         """Lower R of topics.
@@ -101,10 +94,10 @@ class Operator:
         Raises:
             RackgateError: the audit file can't be read, or another process holds its lock; nothing changed.
         """
-        with self._journal.lock():
+        with self.journal.lock():
             topics = [one.topic for one in terms]
             self._settle(topics)
-            if rejections := _reject_open(topics, self._journal.read()):
+            if rejections := _reject_open(topics, self.journal.read()):
                 return rejections
             outcomes: list[TopicOutcome] = []
             accepted: bool | None = None
@@ -125,13 +118,13 @@ class Operator:
             return tuple(outcomes)
 
     def _lower_one(self, terms: Terms, accept_file_only: Callable[[str], bool]) -> TopicOutcome:
-        began = self._patience.now()
+        began = self.patience.now()
         error_text = self._record("intended", [terms])
         if error_text and not accept_file_only(error_text):
             self._record("abandoned", [terms], "the audit topic did not take the record")
             return TopicOutcome(terms.topic, "rejected", f"not changed: the audit topic takes no records: {error_text}")
         # read after the own record is there: of two operators at least one sees the other
-        contents = self._journal.read()
+        contents = self.journal.read()
         if not error_text and contents.topic_error and not accept_file_only(contents.topic_error):
             text = f"not changed: the audit topic can't be read: {contents.topic_error}"
             return self._close(terms, "abandoned", "rejected", text)
@@ -151,13 +144,13 @@ class Operator:
         if offline := before.offline():
             text = f"not changed: partition {', '.join(map(str, offline))} has no leader any more"
             return self._close(terms, "abandoned", "rejected", text)
-        if self._patience.now() - began > CHANGE_WINDOW:
+        if self.patience.now() - began > CHANGE_WINDOW:
             # another host may have closed the record meanwhile
             text = f"not changed, since that took longer than {CHANGE_WINDOW.seconds} s; try again"
             return self._close(terms, "abandoned", "rejected", text)
         why = ""
         try:
-            self._cluster.set_racks(terms.topic, terms.new)
+            self.cluster.set_racks(terms.topic, terms.new)
         except RejectedError as error:
             return self._close(terms, "abandoned", "rejected", str(error))
         except RackgateError as error:
@@ -189,7 +182,7 @@ class Operator:
             RackgateError: the audit file can't be read, or another process holds its lock; or the cluster can't be
                 queried. Nothing changed.
         """
-        contents = self._journal.read()
+        contents = self.journal.read()
         chosen = sorted(
             {
                 one.terms.topic
@@ -201,7 +194,7 @@ class Operator:
         )
         if not chosen:
             return ()
-        observed = self._cluster.observe(chosen)
+        observed = self.cluster.observe(chosen)
         outcomes: dict[str, TopicOutcome] = {}
         unrecorded: dict[str, bool] = {}  # of the topics to change or to record
         for topic in chosen:
@@ -209,13 +202,13 @@ class Operator:
             if isinstance(plan, TopicOutcome):
                 outcomes[topic] = plan
                 continue
-            decision = _decide(plan, observed[topic], due_only=due_only, at=self._patience.now())
+            decision = _decide(plan, observed[topic], due_only=due_only, at=self.patience.now())
             if decision is None or plan.unrecorded:
                 unrecorded[topic] = plan.unrecorded
             else:
                 outcomes[topic] = decision
         if unrecorded:
-            with self._journal.lock():
+            with self.journal.lock():
                 for topic, settle in unrecorded.items():
                     step = partial(self._restore_one, topic, settle=settle, due_only=due_only)
                     outcomes[topic] = _outcome_of(topic, step)
@@ -231,8 +224,8 @@ class Operator:
         Raises:
             RackgateError: the audit file can't be read or written, or another process holds its lock.
         """
-        with self._journal.lock():
-            contents = self._journal.read()
+        with self.journal.lock():
+            contents = self.journal.read()
             open_ = [one.terms for topic in topics for one in contents.open_lowerings(topic)]
             error = self._record("superseded", open_, f"dismissed: {reason}") if open_ else ""
         return tuple(TopicOutcome(one.topic, "closed", f"dismissed: {reason}{file_only_text(error)}") for one in open_)
@@ -240,14 +233,14 @@ class Operator:
     def _restore_one(self, topic: str, *, settle: bool, due_only: bool) -> TopicOutcome:
         """Restore a topic, with the lock held, from what is read now; with ``settle`` record first what is missing."""
         settled = self._settle([topic]) if settle else {}
-        contents = self._journal.read()
+        contents = self.journal.read()
         if not contents.open_lowerings(topic):
             return settled.get(topic, TopicOutcome(topic, "closed", "another command has closed it"))
-        observed = self._cluster.observe([topic]).get(topic)
+        observed = self.cluster.observe([topic]).get(topic)
         plan = _plan(topic, contents, observed)
         if isinstance(plan, TopicOutcome) or observed is None:
             return plan if isinstance(plan, TopicOutcome) else TopicOutcome(topic, "unknown", NO_TOPIC)
-        if decision := _decide(plan, observed, due_only=due_only, at=self._patience.now()):
+        if decision := _decide(plan, observed, due_only=due_only, at=self.patience.now()):
             return decision
         terms = [one.terms for one in plan.lowered]
         self._record("restoring", terms)
@@ -258,11 +251,11 @@ class Operator:
             return TopicOutcome(topic, "unknown", f"not restored, since its value could not be read again: {error}")
         if before.own_values != observed.own_values:
             return TopicOutcome(topic, "lost", f"not restored, since min.insync.racks changed: it {describe(before)}")
-        if decision := _decide(plan, before, due_only=False, at=self._patience.now()):
+        if decision := _decide(plan, before, due_only=False, at=self.patience.now()):
             return decision
         why = ""
         try:
-            self._cluster.set_racks(topic, plan.value)
+            self.cluster.set_racks(topic, plan.value)
         except RejectedError as error:
             return TopicOutcome(topic, "rejected", str(error))
         except RackgateError as error:
@@ -290,14 +283,14 @@ class Operator:
         An intention in the file of this host is certainly not in progress, since its process would hold the lock. Of
         one of another host that is certain after ``CHANGE_WINDOW``.
         """
-        contents = self._journal.read()
+        contents = self.journal.read()
         open_ = [topic for topic in topics if contents.open_lowerings(topic)]
         if not open_:
             return {}
         own = {record.terms.key for record in contents.file.records}
-        at = self._patience.now()
+        at = self.patience.now()
         outcomes = {}
-        for topic, observed in self._cluster.observe(open_).items():
+        for topic, observed in self.cluster.observe(open_).items():
             if observed.unknown or len(observed.own_values) != 1:
                 continue
             (current,) = observed.own_values
@@ -325,7 +318,7 @@ class Operator:
         return outcomes
 
     def _observe(self, topic: str) -> ObservedTopic:
-        observed = self._cluster.observe([topic]).get(topic)
+        observed = self.cluster.observe([topic]).get(topic)
         if observed is None:
             raise RackgateError(f"topic {topic}: {NO_TOPIC}")
         if observed.unknown:
@@ -338,7 +331,7 @@ class Operator:
         A broker that does not report it may be cut off from the controllers, and lead with the old value.
         """
         last = None
-        deadline = time.monotonic() + self._patience.verify_s
+        deadline = time.monotonic() + self.patience.verify_s
         while True:
             try:
                 last = self._observe(topic)
@@ -348,13 +341,13 @@ class Operator:
                 return last, True
             if time.monotonic() >= deadline:
                 return last, False
-            time.sleep(self._patience.poll_s)
+            time.sleep(self.patience.poll_s)
 
     def _record(self, event: Event, terms: Sequence[Terms], note: str = "") -> str:
         """Append a record for each topic; return why the audit topic does not have them, or an empty text."""
-        at = self._patience.now()
-        records: list[AuditRecord] = [make_record(event, one, at=at, by=self._by, note=note) for one in terms]
-        return self._journal.append(records)
+        at = self.patience.now()
+        records: list[AuditRecord] = [make_record(event, one, at=at, by=self.by, note=note) for one in terms]
+        return self.journal.append(records)
 
     def _close(self, terms: Terms, event: Event, result: Result, text: str) -> TopicOutcome:
         self._record(event, [terms], text)

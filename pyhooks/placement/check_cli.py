@@ -18,7 +18,7 @@ import typer
 from pyhooks.audit.journal import DEFAULT_TOPIC
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.exit_status import end_command
-from pyhooks.core.terminal import plain, reader_may_leave, report_console
+from pyhooks.core.terminal import plain, reader_may_leave, report_console, write_report
 from pyhooks.lab import lab_processes
 from pyhooks.lab.cli import BootstrapOption, CommandConfigOption, LabOption
 
@@ -155,16 +155,11 @@ def check_command(
     report = make_report(observation, topics, strict=strict, expect_racks=expect_racks, expected=expected, more=missed)
     from pyhooks.placement import check_report
 
-    with reader_may_leave():
-        if json_:
-            sys.stdout.writelines(check_report.json_parts(report))
-            sys.stdout.write("\n")
-        else:
-            # rich would end the process with its own exit status if the reader closed the pipe
-            console = report_console(WIDTH)
-            with console.capture() as printed:
-                check_report.print_report(console, report, strict=strict)
-            sys.stdout.write(printed.get())
+    write_report(
+        WIDTH,
+        lambda console: check_report.print_report(console, report, strict=strict),
+        check_report.json_parts(report) if json_ else None,
+    )
     end_command(1 if report.at_risk else 0)
 
 
@@ -309,17 +304,14 @@ def _report_restart(
         commands,
         accept_unavoidable=accept_unavoidable,
     )
-    with reader_may_leave():
-        if as_json:
-            sys.stdout.write(readiness_report.restart_json(observation.cluster.cluster_id, brokers, findings) + "\n")
-        else:
-            console = report_console(WIDTH)
-            with console.capture() as printed:
-                subject = brokers_text(brokers)
-            if not observation.cluster.brokers.keys() >= set(brokers):
-                subject = subject.replace("broker", "node")  # some are controllers
-            readiness_report.print_restart(console, subject, findings)
-            sys.stdout.write(printed.get())
+    subject = brokers_text(brokers)
+    if not observation.cluster.brokers.keys() >= set(brokers):
+        subject = subject.replace("broker", "node")  # some are controllers
+    write_report(
+        WIDTH,
+        lambda console: readiness_report.print_restart(console, subject, findings),
+        [readiness_report.restart_json(observation.cluster.cluster_id, brokers, findings)] if as_json else None,
+    )
     return readiness_status(findings)
 
 

@@ -5,7 +5,6 @@ RF is the replication factor, M is ``min.insync.replicas``, R is ``min.insync.ra
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +12,8 @@ import typer
 from rich.console import Console
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.terminal import report_console, track_progress
-from pyhooks.placement import failure_rates as failure_rates
+from pyhooks.core.terminal import track_progress, write_report
+from pyhooks.placement import failure_rates
 from pyhooks.placement.exact_model import ELRS, Elr, evaluate
 from pyhooks.placement.replica_placement import (
     MAX_REPLICAS,
@@ -119,10 +118,11 @@ def exact_command(
     )
     from pyhooks.placement import model_report
 
-    if as_json:
-        sys.stdout.write(model_report.exact_json(evaluation, probabilities) + "\n")
-    else:
-        model_report.print_exact(report_console(WIDTH), evaluation, probabilities)
+    write_report(
+        WIDTH,
+        lambda console: model_report.print_exact(console, evaluation, probabilities),
+        [model_report.exact_json(evaluation, probabilities)] if as_json else None,
+    )
 
 
 @plan_app.command("plan", epilog=PLAN_EPILOG)
@@ -171,10 +171,11 @@ def plan_command(
         from pyhooks.placement.plan_picture import write
 
         write(choices, recommendations, picture)
-    if as_json:
-        sys.stdout.write(model_report.plan_json(choices, recommendations, probabilities) + "\n")
-    else:
-        model_report.print_plan(report_console(WIDTH), choices, recommendations, probabilities)
+    write_report(
+        WIDTH,
+        lambda console: model_report.print_plan(console, choices, recommendations, probabilities),
+        [model_report.plan_json(choices, recommendations, probabilities)] if as_json else None,
+    )
 
 
 def _placements(brokers_by_rack: dict[str, int], factors: list[int], placement_texts: list[str]) -> list[Placement]:

@@ -5,7 +5,6 @@ M is ``min.insync.replicas``, R is ``min.insync.racks``.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +14,7 @@ import typer
 from pyhooks.audit.journal import DEFAULT_TOPIC
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.exit_status import end_command
-from pyhooks.core.terminal import reader_may_leave, report_console
+from pyhooks.core.terminal import write_report
 from pyhooks.lab import lab_processes
 from pyhooks.lab.cli import BootstrapOption, CommandConfigOption, LabOption
 from pyhooks.placement.check_cli import WIDTH, query_status, select_topics, write_plan
@@ -92,16 +91,8 @@ def preflight_command(
     # without --bootstrap, commands of the lab know the addresses
     commands = CommandWriter(bootstrap, str(command_config or ""))
     given_racks = parse_controller_racks(controller_rack or [])
-    options = {
-        "--topic": topic or [],
-        "--racks": [str(racks)],
-        "--bootstrap-controller": [bootstrap_controller] if bootstrap_controller else [],
-        "--controller-rack": controller_rack or [],
-        "--jmx": jmx or [],
-    }
-    again = commands.rackgate(
-        "preflight", *(word for name, values in options.items() for v in values for word in (name, v))
-    )
+    words = preflight_words(racks, bootstrap_controller, controller_rack or [], jmx or [])
+    again = commands.rackgate("preflight", *repeated("--topic", topic or []), *words)
     if not bootstrap:
         bootstrap = lab_processes.attach(lab, otherwise="name the cluster with --bootstrap host:port").bootstrap
     facts = query_facts(bootstrap, command_config, bootstrap_controller, given_racks, jmx or [], timeout)
@@ -114,16 +105,29 @@ def preflight_command(
     if plan_to is not None:
         names = frozenset(one.name for one in goal.concerned(facts.cluster))
         write_plan(preflight_judgement.planned_cluster(facts, goal), names, plan_to)
-    with reader_may_leave():
-        if json_:
-            sys.stdout.write(readiness_report.preflight_json(facts, goal, findings, following) + "\n")
-        else:
-            # rich would end the process with its own exit status if the reader closed the pipe
-            console = report_console(WIDTH)
-            with console.capture() as printed:
-                readiness_report.print_preflight(console, facts, goal, findings, following)
-            sys.stdout.write(printed.get())
+    write_report(
+        WIDTH,
+        lambda console: readiness_report.print_preflight(console, facts, goal, findings, following),
+        [readiness_report.preflight_json(facts, goal, findings, following)] if json_ else None,
+    )
     end_command(readiness_status(findings))
+
+
+def repeated(option: str, values: Sequence[str]) -> list[str]:
+    """Return the words of an option that is given once for each value."""
+    return [word for value in values for word in (option, value)]
+
+
+def preflight_words(
+    racks: int, bootstrap_controller: str, controller_racks: Sequence[str], jmx: Sequence[str]
+) -> list[str]:
+    """Return the options of a preflight but for those of its cluster and topics."""
+    return [
+        *repeated("--racks", [str(racks)]),
+        *repeated("--bootstrap-controller", [bootstrap_controller] if bootstrap_controller else []),
+        *repeated("--controller-rack", controller_racks),
+        *repeated("--jmx", jmx),
+    ]
 
 
 def parse_controller_racks(texts: Sequence[str]) -> dict[int, str]:

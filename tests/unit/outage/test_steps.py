@@ -448,7 +448,7 @@ def test_an_unreadable_topic_is_unknown() -> None:
     scene.operator().lower([make_terms()], decline)
     scene.topic.available = False
     operator = scene.operator()
-    contents = operator._journal.read()
+    contents = operator.journal.read()
     assert contents.topic_error
     report = make_report(contents, {TOPIC: scene.cluster.observed()}, START)
     assert (report.exit_status, report.needs_action) == (2, False)
@@ -463,7 +463,7 @@ def test_a_restoration_that_is_due_counts_more_than_what_is_unknown() -> None:
     scene.operator().lower([make_terms()], decline)
     scene.cluster.isr, scene.topic.available = HEALED, False
     scene.later(31)
-    report = make_report(scene.operator()._journal.read(), {TOPIC: scene.cluster.observed()}, scene.clock.at)
+    report = make_report(scene.operator().journal.read(), {TOPIC: scene.cluster.observed()}, scene.clock.at)
     assert [one.status for one in report.lowerings] == ["due"]
     assert (report.exit_status, report.needs_action, bool(report.unknown)) == (1, True, True)
 
