@@ -10,6 +10,7 @@ import json
 import os
 import socket
 import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
@@ -94,28 +95,16 @@ def time_text(at: datetime | None) -> str | None:
     return None if at is None else at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
+def terms_json(terms: Terms) -> dict[str, Any]:
+    """Return the JSON object of terms; times are texts."""
+    return {name: time_text(value) if isinstance(value, datetime) else value for name, value in vars(terms).items()}
+
+
 def record_json(record: AuditRecord) -> dict[str, Any]:
-    """Return the JSON object of a record."""
-    terms = record.terms
-    return {
-        "format": FORMAT,
-        "record": record.record,
-        "event": record.event,
-        "at": time_text(record.at),
-        "by": record.by,
-        "note": record.note,
-        "lowering": terms.lowering,
-        "cluster": terms.cluster,
-        "topic": terms.topic,
-        "reason": terms.reason,
-        "lowered_by": terms.lowered_by,
-        "began": time_text(terms.began),
-        "old": terms.old,
-        "old_racks": terms.old_racks,
-        "new": terms.new,
-        "until": time_text(terms.until),
-        "until_healed": terms.until_healed,
-    }
+    """Return the JSON object of a record, which has its terms, too."""
+    own = {**vars(record), "at": time_text(record.at)}
+    del own["terms"]
+    return {"format": FORMAT, **own, **terms_json(record.terms)}
 
 
 def format_record(record: AuditRecord) -> bytes:
@@ -139,22 +128,9 @@ def parse_record(line: bytes) -> AuditRecord:
             raise ValueError(f"format {found['format']!r:.20}, this version knows {FORMAT}")
         if found["event"] not in EVENTS:
             raise ValueError(f"event {found['event']!r:.40}")
-        terms = Terms(
-            lowering=_text(found["lowering"]),
-            cluster=_text(found["cluster"]),
-            topic=_text(found["topic"]),
-            reason=_text(found["reason"]),
-            lowered_by=_text(found["lowered_by"]),
-            began=_time(found["began"]),
-            old=None if found["old"] is None else _minimum(found["old"]),
-            old_racks=_minimum(found["old_racks"]),
-            new=_minimum(found["new"]),
-            until=None if found["until"] is None else _time(found["until"]),
-            until_healed=found["until_healed"] is True,
-        )
-        return AuditRecord(
-            _text(found["record"]), found["event"], _time(found["at"]), _text(found["by"]), _text(found["note"]), terms
-        )
+        terms = Terms(**{name: read(found[name]) for name, read in _TERMS.items()})
+        own = (_text(found["record"]), found["event"], _time(found["at"]), _text(found["by"]), _text(found["note"]))
+        return AuditRecord(*own, terms)
     except (KeyError, TypeError, ValueError) as error:
         why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise UnknownFormatError(f"no audit record that this version understands: {why:.200}") from error
@@ -177,3 +153,13 @@ def _time(value: object) -> datetime:
     if parsed.tzinfo is None:
         raise ValueError(f"{value!r:.40} has no time zone")
     return parsed
+
+
+_TERMS: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("lowering", "cluster", "topic", "reason", "lowered_by"), _text),
+    "began": _time,
+    "old": lambda value: None if value is None else _minimum(value),
+    **dict.fromkeys(("old_racks", "new"), _minimum),
+    "until": lambda value: None if value is None else _time(value),
+    "until_healed": lambda value: value is True,
+}

@@ -6,8 +6,8 @@ The JSON is one object. Keys are stable: later versions may add some.
 - ``needs_action``: true if a lowering is to be restored or closed.
 - ``unknown``: a list of reasons why something is not known.
 - ``damaged_lines``: number of lines of file and topic that are no records, left by writers that were killed.
-- ``lowerings``: a list of ``{lowering, cluster, topic, status, means, old, old_racks, new, reason, lowered_by, began,
-  until, until_healed, records}``, oldest first. ``old`` is null if the topic had no value of its own.
+- ``lowerings``: a list of ``{lowering, cluster, topic, reason, lowered_by, began, old, old_racks, new, until,
+  until_healed, status, means, records}``, oldest first. ``old`` is null if the topic had no value of its own.
 - ``records`` of a lowering: a list of ``{record, event, at, by, note, in_file, in_topic}``, by time.
 """
 
@@ -22,7 +22,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from pyhooks.audit.audit_record import Terms, time_text
+from pyhooks.audit.audit_record import Terms, terms_json, time_text
 from pyhooks.audit.journal import AuditContents
 from pyhooks.audit.replay import NEEDS_ACTION, Lowering, Status, status_of
 from pyhooks.core.terminal import plain
@@ -101,21 +101,10 @@ def report_json(report: AuditReport) -> dict[str, Any]:
     in_topic = {record.record for record in report.contents.topic.records}
 
     def lowering_json(one: AuditedLowering) -> dict[str, Any]:
-        terms = one.lowering.terms
         return {
-            "lowering": terms.lowering,
-            "cluster": terms.cluster,
-            "topic": terms.topic,
+            **terms_json(one.lowering.terms),
             "status": one.status,
             "means": one.means,
-            "old": terms.old,
-            "old_racks": terms.old_racks,
-            "new": terms.new,
-            "reason": terms.reason,
-            "lowered_by": terms.lowered_by,
-            "began": time_text(terms.began),
-            "until": time_text(terms.until),
-            "until_healed": terms.until_healed,
             "records": [
                 {
                     "record": record.record,

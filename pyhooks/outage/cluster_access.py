@@ -107,15 +107,14 @@ def _query_log_ends(
     broker: int, address: tuple[str, int], epochs: Mapping[tuple[str, int], int], config: Mapping[str, str]
 ) -> dict[tuple[str, int], int]:
     clients = jpype.JPackage("org").apache.kafka.clients
-    clock = jpype.JClass("org.apache.kafka.common.utils.Time").SYSTEM
     timeout_ms = round(_OFFSETS_S * 1000)
     with cluster_query.network_client(broker, address, config, timeout_ms) as client:
-        if not clients.NetworkClientUtils.awaitReady(client.java, client.node, clock, timeout_ms):
+        if not clients.NetworkClientUtils.awaitReady(client.java, client.node, client.clock, timeout_ms):
             return {}
         request = client.java.newClientRequest(
-            client.node.idString(), _epochs_request(epochs), clock.milliseconds(), True
+            client.node.idString(), _epochs_request(epochs), client.clock.milliseconds(), True
         )
-        response = clients.NetworkClientUtils.sendAndReceive(client.java, request, clock)
+        response = clients.NetworkClientUtils.sendAndReceive(client.java, request, client.clock)
     converter = jpype.JClass("org.apache.kafka.common.message.OffsetForLeaderEpochResponseDataJsonConverter")
     data = json.loads(str(converter.write(response.responseBody().data(), jpype.JShort(_EPOCH_VERSION)).toString()))
     return {

@@ -132,21 +132,18 @@ def query_cluster(
     end = time.monotonic() + timeout_s
     unanswered: dict[str, str] = {}
     voters: tuple[Voter, ...] | None = None
-    try:
-        with Admin.responsive(bootstrap, timeout_s=timeout_s, config=config) as admin:
-            admin.deadline = end
-            report_step("querying brokers and racks")
-            cluster_id, nodes = admin.cluster()
-            report_step("querying topics")
-            topics = admin.topics(only)
-            report_step("querying controllers")
-            admin.deadline = time.monotonic() + _left_s(end) * _OPTIONAL_SHARE
-            try:
-                voters = admin.voters()
-            except JavaError as error:
-                unanswered["quorum"] = _reason(error)
-    except JavaError as error:
-        raise _query_error(bootstrap, config, error, timeout_s) from error
+    with _responsive_admin(bootstrap, config, timeout_s) as admin:
+        admin.deadline = end
+        report_step("querying brokers and racks")
+        cluster_id, nodes = admin.cluster()
+        report_step("querying topics")
+        topics = admin.topics(only)
+        report_step("querying controllers")
+        admin.deadline = time.monotonic() + _left_s(end) * _OPTIONAL_SHARE
+        try:
+            voters = admin.voters()
+        except JavaError as error:
+            unanswered["quorum"] = _reason(error)
     report_step("querying reassignments")
     reassignments = _reassignments(bootstrap, config, _left_s(end) * _OPTIONAL_SHARE)
     if isinstance(reassignments, str):
@@ -203,11 +200,8 @@ def query_brokers(bootstrap: str, config: Mapping[str, str], *, timeout_s: float
     Raises:
         RackgateError: the cluster can't be queried. A single broker that does not respond is no error.
     """
-    try:
-        with Admin.responsive(bootstrap, timeout_s=timeout_s, config=config) as admin:
-            cluster_id, nodes = admin.cluster()
-    except JavaError as error:
-        raise _query_error(bootstrap, config, error, timeout_s) from error
+    with _responsive_admin(bootstrap, config, timeout_s) as admin:
+        cluster_id, nodes = admin.cluster()
     brokers = _brokers(nodes)
     enforcement = _enforcement(brokers, query_each_broker(_addresses(nodes), {}, config, timeout_s=timeout_s))
     return ClusterObservation(ClusterSnapshot(cluster_id, brokers, (), enforcement.enforced), enforcement)
@@ -216,27 +210,25 @@ def query_brokers(bootstrap: str, config: Mapping[str, str], *, timeout_s: float
 def query_cluster_id(bootstrap: str, config: Mapping[str, str], *, timeout_s: float) -> str:
     """Return Kafka's cluster id.
 
-    Args:
-        bootstrap: bootstrap servers, ``host:port,…``.
-        config: further properties of Kafka's clients.
-        timeout_s: timeout.
-
     Raises:
         RackgateError: the cluster can't be queried.
     """
+    with _responsive_admin(bootstrap, config, timeout_s) as admin:
+        return admin.cluster()[0]
+
+
+@contextmanager
+def _responsive_admin(bootstrap: str, config: Mapping[str, str], timeout_s: float) -> Iterator[Admin]:
+    """Yield an admin client of a broker that responds; errors in the block name the cluster."""
     try:
         with Admin.responsive(bootstrap, timeout_s=timeout_s, config=config) as admin:
-            return admin.cluster()[0]
+            yield admin
     except JavaError as error:
-        raise _query_error(bootstrap, config, error, timeout_s) from error
-
-
-def _query_error(bootstrap: str, config: Mapping[str, str], error: JavaError, timeout_s: float) -> RackgateError:
-    if error.java_class in _TIMEOUTS:
-        reason = diagnose(bootstrap, config) or f"no response within {timeout_s:.0f} s"
-    else:
-        reason = _root_cause(error)
-    return RackgateError(f"cluster {bootstrap}: {reason}; see --bootstrap and --command-config")
+        if error.java_class in _TIMEOUTS:
+            reason = diagnose(bootstrap, config) or f"no response within {timeout_s:.0f} s"
+        else:
+            reason = _root_cause(error)
+        raise RackgateError(f"cluster {bootstrap}: {reason}; see --bootstrap and --command-config") from error
 
 
 def _brokers(nodes: Sequence[ClusterNode]) -> dict[int, Broker]:
@@ -468,10 +460,10 @@ def query_each_broker(
                 return
             try:
                 left_s = min(each_s, deadline - time.monotonic())
-                requests = _describe_requests(broker, topics.get(broker, ()), keys)
-                responses[broker] = _query_broker(
-                    broker, brokers[broker], frozenset(topics.get(broker, ())), requests, config, left_s
-                )
+                requested = topics.get(broker, ())
+                with network_client(broker, brokers[broker], config, max(1, round(left_s * 1000))) as client:
+                    exchange = _BrokerExchange(client, frozenset(requested))
+                    responses[broker] = exchange.run(_describe_requests(broker, requested, keys), left_s)
             except jpype.JException as error:
                 responses[broker] = _reason(JavaError.of(error))
             except Exception as error:  # noqa: BLE001 - raised below, in the caller's thread
@@ -509,6 +501,7 @@ class BrokerClient:
     java: Any
     versions: Any
     node: Any
+    clock: Any
 
 
 @contextmanager
@@ -530,6 +523,7 @@ def network_client(
     versions = kafka.clients.ApiVersions()
     metrics = kafka.common.metrics.Metrics()
     node = kafka.common.Node(broker, *address)
+    clock = kafka.common.utils.Time.SYSTEM
     client = kafka.clients.ClientUtils.createNetworkClient(
         kafka.clients.admin.AdminClientConfig(properties),
         "rackgate-check",
@@ -537,7 +531,7 @@ def network_client(
         "rackgate-check",
         kafka.common.utils.LogContext("[rackgate check] "),
         versions,
-        kafka.common.utils.Time.SYSTEM,
+        clock,
         100,
         timeout_ms,
         None,
@@ -547,35 +541,18 @@ def network_client(
         None,
     )
     try:
-        yield BrokerClient(client, versions, node)
+        yield BrokerClient(client, versions, node, clock)
     finally:
         client.close()
         metrics.close()
 
 
-def _query_broker(
-    broker: int,
-    address: tuple[str, int],
-    topics: frozenset[str],
-    requests: list[Any],
-    config: Mapping[str, str],
-    timeout_s: float,
-) -> BrokerResponse | str:
-    """Return a broker's response, or the reason why there is none."""
-    clock = jpype.JClass("org.apache.kafka.common.utils.Time").SYSTEM
-    with network_client(broker, address, config, max(1, round(timeout_s * 1000))) as client:
-        return _BrokerExchange(client.java, client.versions, clock, client.node, topics).run(requests, timeout_s)
-
-
 @dataclass
 class _BrokerExchange:
-    """Requests to one broker and its responses; the first four attributes are objects of Kafka's client."""
+    """Requests to one broker and its responses."""
 
-    client: Any
-    versions: Any
-    clock: Any
-    node: Any
-    topics: frozenset[str]
+    client: BrokerClient
+    topics: Collection[str]  # names of the requested topics
     handshake: BrokerResponse | None = None
     settings: ReportedSettings = field(default_factory=ReportedSettings)
 
@@ -587,12 +564,13 @@ class _BrokerExchange:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 missing = "no response" if self.handshake else "no connection"
-                return f"{self.node.host()}:{self.node.port()}: {missing} within {timeout_s:.0f} s"
+                return f"{self.client.node.host()}:{self.client.node.port()}: {missing} within {timeout_s:.0f} s"
             self._send_next(requests)
-            failure = self.client.authenticationException(self.node)
+            failure = self.client.java.authenticationException(self.client.node)
             if failure is not None:
                 return _root_cause(JavaError.of(failure), failure)
-            for response in self.client.poll(min(_POLL_MS, math.ceil(left_s * 1000)), self.clock.milliseconds()):
+            wait_ms = min(_POLL_MS, math.ceil(left_s * 1000))
+            for response in self.client.java.poll(wait_ms, self.client.clock.milliseconds()):
                 if reason := self._read(response):
                     return reason
                 expected -= 1
@@ -602,12 +580,12 @@ class _BrokerExchange:
         return replace(self.handshake, **vars(self.settings))
 
     def _send_next(self, requests: list[Any]) -> None:
-        now = self.clock.milliseconds()
-        if not requests or not self.client.ready(self.node, now):
+        client, now = self.client, self.client.clock.milliseconds()
+        if not requests or not client.java.ready(client.node, now):
             return
         if self.handshake is None:
-            self.handshake = _parse_versions(self.versions.get(self.node.idString()))
-        self.client.send(self.client.newClientRequest(self.node.idString(), requests.pop(0), now, True), now)
+            self.handshake = _parse_versions(client.versions.get(client.node.idString()))
+        client.java.send(client.java.newClientRequest(client.node.idString(), requests.pop(0), now, True), now)
 
     def _read(self, response: Any) -> str:
         """Read a response; return the reason if it has no result, or an empty text."""

@@ -59,14 +59,7 @@ class ObservedTopic:
         name = f"{partition.topic}-{partition.number}"
         if partition.leader < 0:
             return f"{name} has no leader"
-        decision = gate.decide(
-            partition.isr,
-            self.racks,
-            min_replicas=self.min_replicas,
-            min_racks=min_racks,
-            replicas=len(partition.replicas),
-            adding=len(partition.adding),
-        )
+        decision = self._decide(partition, min_racks)
         if not decision.enough_racks:
             racks = ", ".join(sorted(decision.racks)) or "none"
             return f"{name} has in-sync replicas in {len(decision.racks)} of {decision.need_racks} racks ({racks})"
@@ -76,20 +69,16 @@ class ObservedTopic:
             return f"{name}: broker {', '.join(map(str, old))} does not respond, or with old metadata"
         return ""
 
+    def _decide(self, partition: ReportedPartition, min_racks: int) -> gate.GateDecision:
+        limits = gate.limits(self.min_replicas, min_racks, len(partition.replicas), len(partition.adding))
+        return limits.decide(partition.isr, self.racks)
+
     def rejects(self, min_racks: int) -> tuple[ReportedPartition, ...]:
         """Return the partitions that have a leader and would reject acks=all with this R, by R or M."""
         return tuple(
             partition
             for partition in self.partitions
-            if partition.leader >= 0
-            and not gate.decide(
-                partition.isr,
-                self.racks,
-                min_replicas=self.min_replicas,
-                min_racks=min_racks,
-                replicas=len(partition.replicas),
-                adding=len(partition.adding),
-            ).passes
+            if partition.leader >= 0 and not self._decide(partition, min_racks).passes
         )
 
     def in_one_rack(self) -> tuple[ReportedPartition, ...]:
