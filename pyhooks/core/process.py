@@ -6,10 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from pyhooks.core.errors import RackgateError
@@ -17,19 +18,28 @@ from pyhooks.core.errors import RackgateError
 if TYPE_CHECKING:
     import psutil
 
+SignalHandler = Callable[[int, FrameType | None], object] | signal.Handlers
 _POLL_S = 0.1
 # The kernel kills the child when this process dies, even by SIGKILL; the setting survives exec.
 DIES_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
 @contextmanager
-def exits_on_sigterm() -> Iterator[None]:
-    """Exit with status 143 on SIGTERM within the block, so that ``finally`` clauses clean up; main thread only."""
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+def handling_signals(handlers: Mapping[signal.Signals, SignalHandler]) -> Iterator[None]:
+    """Handle signals by these handlers within the block; main thread only."""
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def exits_on_sigterm() -> Iterator[None]:
+    """Exit with status 143 on SIGTERM within the block, so that ``finally`` clauses clean up; main thread only."""
+    with handling_signals({signal.SIGTERM: lambda number, _: sys.exit(128 + number)}):
+        yield
 
 
 def stat_fields(entry: Path) -> list[str]:

@@ -127,6 +127,22 @@ class Fault(Protocol):
         """Undo the fault; idempotent, even after an interrupted heal."""
 
 
+@dataclass(frozen=True)
+class BaseFault:
+    """What kinds of faults have in common: no facts that the heal needs, and no additional fields of events."""
+
+    cluster: RunningCluster
+    target: FaultTarget
+
+    def event_data(self) -> Mapping[str, Any]:
+        """Return no additional data."""
+        return {}
+
+    def prepare(self) -> Mapping[str, Any]:
+        """Return nothing: the heal needs no facts."""
+        return {}
+
+
 def _run_probes(probes: dict[str, Probe]) -> dict[str, bool | RackgateError]:
     """Run all probes concurrently; return the result of each, or the error if it could not be run."""
     with ThreadPoolExecutor(max(1, len(probes))) as pool:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.faults.injection import Fault, FaultTarget, NetworkPath, Probe, site_of
+from pyhooks.faults.injection import BaseFault, Fault, FaultTarget, NetworkPath, Probe, site_of
 from pyhooks.faults.slow_links import SlowFault
 from pyhooks.lab import quorum_changes
 from pyhooks.lab.cluster_control import TRIES, RunningCluster, reachable, responds
@@ -29,11 +29,8 @@ def _map_nodes(work: Callable[[Node], Any], nodes: Sequence[Node]) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class _ProcessFault:
+class _ProcessFault(BaseFault):
     """Base of the process faults: clients probe them, and they leave the network unchanged."""
-
-    cluster: RunningCluster
-    target: FaultTarget
 
     def expects(self, probe: str, *, during: bool) -> bool:  # noqa: ARG002 - the same for every probe
         """Expect all probes to succeed without the fault and to fail under it."""
@@ -43,17 +40,9 @@ class _ProcessFault:
         """Return the paths from the clients to each node."""
         return tuple((None, node) for node in self.target.nodes)
 
-    def event_data(self) -> Mapping[str, Any]:
-        """Return no additional data."""
-        return {}
-
     def invalidates(self, other: Fault) -> bool:  # noqa: ARG002 - the network is as it was
         """Return False."""
         return False
-
-    def prepare(self) -> Mapping[str, Any]:
-        """Return nothing: the heal needs no facts."""
-        return {}
 
     def _alive(self) -> dict[str, Probe]:
         """Return probes for whether each node has a process and accepts a client's connection."""
@@ -88,11 +77,9 @@ class KillFault(_ProcessFault):
 
 
 @dataclass(frozen=True)
-class PartitionFault:
+class PartitionFault(BaseFault):
     """Network partition: silent loss of every packet between the target and others; its processes keep running."""
 
-    cluster: RunningCluster
-    target: FaultTarget
     peers: tuple[str, ...] = ()  # sites from which a rack is partitioned; empty for all
     kind: str = "cut"
 
@@ -168,10 +155,6 @@ class PartitionFault:
         ends = {site_of(self.cluster, path[0]), path[1].site}
         others = ends - {self.target.site}
         return len(ends) == 2 and len(others) == 1 and (not self.peers or others <= set(self.peers))
-
-    def prepare(self) -> Mapping[str, Any]:
-        """Return nothing: the heal needs no facts."""
-        return {}
 
     def inject(self) -> None:
         """Partition the target."""

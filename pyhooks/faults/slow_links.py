@@ -9,8 +9,7 @@ from typing import Any
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.faults import delay_measurement
-from pyhooks.faults.injection import Fault, FaultTarget, NetworkPath, Probe, site_of
-from pyhooks.lab.cluster_control import RunningCluster
+from pyhooks.faults.injection import BaseFault, Fault, NetworkPath, Probe, site_of
 from pyhooks.lab.topology import Node, Quality
 
 JITTER_MIN_MS = 4.0
@@ -24,14 +23,12 @@ RATE_MIN_MBIT, RATE_MAX_MBIT = 1.0, 100.0
 
 
 @dataclass(frozen=True)
-class SlowFault:
+class SlowFault(BaseFault):
     """Delay, jitter, loss and rate limit of all paths to the target; paths inside a rack are unaffected.
 
     Each of several brokers is slowed by itself, so paths between two of them get twice the delay.
     """
 
-    cluster: RunningCluster
-    target: FaultTarget
     added: Quality  # quality added to that of the links
     kind: str = "slow"
 
@@ -107,10 +104,6 @@ class SlowFault:
     def paths(self) -> tuple[NetworkPath, ...]:
         """Return the paths of the probes."""
         return tuple((source, node) for node in self.target.nodes for source in self._sources(node))
-
-    def event_data(self) -> Mapping[str, Any]:
-        """Return no additional data."""
-        return {}
 
     def invalidates(self, other: Fault) -> bool:
         """Return whether the other fault's probes would fail because of this loss, jitter or delay.

@@ -466,14 +466,9 @@ def run(plan: LabSetup, command: Sequence[str], *, user: bool = True) -> int:
         else:
             starter.kill()
 
-    handlers = {signal.SIGTERM: signal.signal(signal.SIGTERM, end)}
-    handlers[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
+    with process.handling_signals({signal.SIGTERM: end, signal.SIGINT: signal.SIG_IGN}):
         first.append(_wait_child(starter))
         status = starter.wait()
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
     return status if status >= 0 else 128 - status
 
 
@@ -533,13 +528,9 @@ def run_inside(lab: LabRecord, command: Sequence[str]) -> int:
     """
     env = os.environ | {LAB_VARIABLE: str(DESCRIPTION)}
     with _open_namespaces(lab) as descriptors:
-        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
-        try:
-            entering = [*process.DIES_WITH_PARENT, *_enter_command(command, descriptors)]
+        entering = [*process.DIES_WITH_PARENT, *_enter_command(command, descriptors)]
+        with process.handling_signals(dict.fromkeys((signal.SIGINT, signal.SIGQUIT), signal.SIG_IGN)):
             done = subprocess.run(entering, env=env, check=False, pass_fds=tuple(descriptors.values()))
-        finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
     if not lab.runs:
         raise RackgateError(f"lab {lab.name} has ended meanwhile, see {lab.log}")
     return done.returncode if done.returncode >= 0 else 128 - done.returncode

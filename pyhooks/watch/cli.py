@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.live import Live
 
+from pyhooks.core import process
 from pyhooks.core.durations import seconds
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.terminal import reader_may_leave
@@ -108,15 +108,8 @@ def _stop_on_signals() -> Iterator[threading.Event]:
     """Yield an event that SIGTERM and SIGHUP set, so that the view ends in order and restores the terminal."""
     stop = threading.Event()
 
-    def end(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    handlers = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
+    with process.handling_signals(dict.fromkeys((signal.SIGTERM, signal.SIGHUP), lambda *_: stop.set())):
         yield stop
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 def _frames(
