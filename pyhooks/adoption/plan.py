@@ -157,11 +157,8 @@ def plan_steps(
 ) -> tuple[AdoptionStep, ...]:
     """Return all steps with their states.
 
-    Args:
-        facts: the recorded cluster.
-        report: metrics of its brokers; None if they were not read.
-        check: findings of ``rackgate check --expect-racks`` about the topics of the goal and the cluster.
-        context: what is to be adopted.
+    ``report`` is None if the metrics were not read. ``check`` has the findings of ``rackgate check --expect-racks``
+    about the topics of the goal and the cluster.
     """
     enforce = _enforce(facts, context)
     preflight = _preflight(facts, context, enforced=enforce.state == "done")
@@ -180,10 +177,7 @@ def first_left(steps: Iterable[AdoptionStep], until: StepName) -> AdoptionStep |
 def exit_status(steps: Iterable[AdoptionStep], until: StepName, *, dry_run: bool = False) -> int:
     """Return 0 if all steps up to ``until`` are done, 1 if the command stopped before, 2 if something is unknown.
 
-    Args:
-        steps: all steps.
-        until: last step to take.
-        dry_run: a step with changes to make counts as done.
+    With ``dry_run`` a step with changes to make counts as done.
     """
     left = first_left(steps, until)
     if left is None or (dry_run and left.state == "pending"):

@@ -50,11 +50,7 @@ class Lowering:
 
 
 def replay(records: Iterable[AuditRecord]) -> tuple[Lowering, ...]:
-    """Return all lowerings, oldest first.
-
-    Args:
-        records: records in any order; copies of a record count once.
-    """
+    """Return all lowerings, oldest first, from records in any order; copies of a record count once."""
     by_lowering: dict[tuple[str, str], dict[str, AuditRecord]] = {}
     for record in records:
         by_lowering.setdefault(record.terms.key, {})[record.record] = record
@@ -160,11 +156,7 @@ NEEDS_ACTION: frozenset[Status] = frozenset({"unfinished", "due", "waiting", "ch
 def status_of(lowering: Lowering, plan: TopicPlan | None, waits: Sequence[str], at: datetime) -> tuple[Status, str]:
     """Return the status of a lowering, and what it means, in a sentence.
 
-    Args:
-        lowering: the lowering.
-        plan: what the current value of its topic means; None if the value is unknown.
-        waits: what keeps the topic from being restored now; empty if nothing does.
-        at: the current time.
+    ``plan`` is None if the topic's value is unknown; ``waits`` is what keeps it from being restored now.
     """
     if lowering.state in CLOSED:
         last = [step for step in lowering.records if step.event == lowering.state][-1]

@@ -186,11 +186,7 @@ def rate_probe(
 ) -> dict[str, Callable[[], bool]]:
     """Return the probe for the rate limit of a path; empty without one.
 
-    Args:
-        path: name of the path.
-        base: quality of the path without the fault.
-        added: quality that the fault adds.
-        measure: measures a number of echoes, single or with ``burst=True``.
+    ``measure`` measures a number of echoes, single or with ``burst=True``.
     """
     if not added.rate_mbit:
         return {}

@@ -101,12 +101,7 @@ def _fault_lock(record: FaultRecord, patience_s: float = PATIENCE_S) -> Abstract
 
 @contextmanager
 def _close_record(now: list[FaultRecord], injection: Injection) -> Iterator[None]:
-    """Remove the record after the body, or keep it with the reason if the fault may still be in effect.
-
-    Args:
-        now: versions of the record, the latest last.
-        injection: injection of the fault.
-    """
+    """Remove the record after the body, or keep it with the reason if the fault may still be in effect."""
     try:
         yield
     except BaseException as error:
@@ -140,11 +135,7 @@ def fault_injected(
 ) -> Iterator[FaultRecord]:
     """Inject a fault; after the body, heal it or, with ``stays``, leave it in force.
 
-    Args:
-        lab: the lab.
-        wanted: the fault.
-        stays: whether another command heals it.
-        history: history to write to; default: the lab's own.
+    It writes to ``history``, or to the lab's own.
 
     Raises:
         RackgateError: another fault is in force there, or this one did not take effect, last or heal.

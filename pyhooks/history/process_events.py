@@ -37,13 +37,7 @@ def fault_query(log: str) -> str:
 
 
 def note_logged(history: History, node: int, output: str) -> None:
-    """Write the output of the ``fault_query`` command to a history.
-
-    Args:
-        history: history to append to.
-        node: id of the node that wrote the log.
-        output: output of the command.
-    """
+    """Write the output of the ``fault_query`` command to a history."""
     count, *lines = output.splitlines() or [""]
     if not count.isdigit() or not int(count):
         note_unread(history, node, "it has no log entry")

@@ -72,13 +72,7 @@ def create(client: AdminClient, topics: Sequence[BulkTopic], timeout_s: float) -
 def wait_members(
     client: AdminClient, topics: Sequence[BulkTopic], brokers: Collection[int] | None, timeout_s: float
 ) -> None:
-    """Wait until the ISR of each partition consists of its replicas on ``brokers``.
-
-    Args:
-        client: an admin client.
-        topics: the topics.
-        brokers: broker ids; None for all.
-        timeout_s: timeout in seconds.
+    """Wait until the ISR of each partition consists of its replicas on ``brokers`` (None: on all).
 
     Raises:
         RackgateError: not reached in time.

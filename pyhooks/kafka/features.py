@@ -40,10 +40,7 @@ def request() -> bytes:
 def finalized(host: str, port: int, timeout_s: float) -> Mapping[str, int]:
     """Return the finalized feature levels that one broker reports; features at level 0 may be missing.
 
-    Args:
-        host: host of a listener without encryption and authentication.
-        port: its port.
-        timeout_s: timeout of the whole request in seconds.
+    The listener must have neither encryption nor authentication. ``timeout_s`` covers the whole request.
 
     Raises:
         RackgateError: no complete response in time, or an unreadable one.

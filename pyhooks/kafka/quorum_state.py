@@ -45,9 +45,7 @@ class Quorum:
     def lag(self, node_id: int, directory_id: str | None = None) -> int | None:
         """Return how many records a node lags behind the leader; None if the leader does not list it.
 
-        Args:
-            node_id: node id.
-            directory_id: id of its log directory; None for any.
+        Without ``directory_id`` any log directory of the node counts.
         """
         (end,) = (replica.log_end for replica in self.voters if replica.node_id == self.leader)
         for replica in (*self.voters, *self.observers):

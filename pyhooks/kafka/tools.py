@@ -61,11 +61,7 @@ TOOLS = {
 def command(classpath: str, name: str, arguments: Sequence[str], bootstrap: str) -> list[str]:
     """Return the command line of a tool; adds the brokers unless ``arguments`` name some or request help.
 
-    Args:
-        classpath: class path of the Kafka distribution.
-        name: script name, with or without ``kafka-`` and ``.sh``.
-        arguments: arguments of the tool.
-        bootstrap: addresses of brokers.
+    ``name`` is the script's name, with or without ``kafka-`` and ``.sh``.
 
     Raises:
         RackgateError: unknown tool; the message lists all names.

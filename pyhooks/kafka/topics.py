@@ -69,10 +69,6 @@ def admin(bootstrap: str, config: Mapping[str, str] | None = None) -> AdminClien
 
     A connection across a network partition still appears healthy. Without a short ``socket.timeout.ms`` the client
     would query the same unreachable broker repeatedly.
-
-    Args:
-        bootstrap: addresses of brokers.
-        config: further librdkafka properties, such as security settings.
     """
     from confluent_kafka.admin import AdminClient
 

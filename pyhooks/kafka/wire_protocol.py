@@ -26,11 +26,6 @@ def framed(key: int, version: int, body: bytes) -> bytes:
     """Frame a request: length prefix, header with the client id, and ``body``.
 
     The header has version 1. For header version 2, ``body`` begins with the header's tagged fields.
-
-    Args:
-        key: API key.
-        version: request version.
-        body: content after the header.
     """
     header = struct.pack(">hhih", key, version, _CORRELATION, len(CLIENT)) + CLIENT
     return struct.pack(">i", len(header) + len(body)) + header + body

@@ -72,11 +72,8 @@ def make_report(
 ) -> AuditReport:
     """Return the report of an audit.
 
-    Args:
-        contents: records.
-        observed: topics with open lowerings; or the reason why the cluster could not be queried.
-        at: the current time.
-        topics: names of topics to report on; empty for all.
+    ``observed`` has the topics with open lowerings, or is the reason why the cluster could not be queried. Without
+    ``topics`` all are reported.
     """
     by_name = {} if isinstance(observed, str) else observed
     unknown = list(contents.unknown)

@@ -58,11 +58,7 @@ class OutageCluster:
             raise change_error(action, error) from error
 
     def count_records(self, topics: Collection[ObservedTopic]) -> dict[tuple[str, int], RecordCounts]:
-        """Count the records of partitions; those that a leader does not report are unknown.
-
-        Args:
-            topics: observed topics.
-        """
+        """Count the records of partitions; those that a leader does not report are unknown."""
         leaders = {
             (one.topic, one.number): one.leader for topic in topics for one in topic.partitions if one.leader >= 0
         }

@@ -42,11 +42,7 @@ def lowering_cost(
 ) -> LoweringCost:
     """Return what lowering R of a topic gives up.
 
-    Args:
-        observed: the topic.
-        old: R in force.
-        new: R to be set.
-        records: counts by topic and partition number; a missing partition has unknown ones.
+    A partition that is missing in ``records`` has unknown counts.
     """
     rejecting = set(observed.rejects(old))
     still = set(observed.rejects(new))

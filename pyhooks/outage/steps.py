@@ -86,10 +86,8 @@ class Operator:
     def lower(self, terms: Sequence[Terms], accept_file_only: Callable[[str], bool]) -> tuple[TopicOutcome, ...]:
         """Lower R of topics.
 
-        Args:
-            terms: terms of each topic, of one command.
-            accept_file_only: called with the reason if the audit topic does not take records; returns whether to go on
-                with the audit file alone.
+        ``accept_file_only`` is called with the reason if the audit topic does not take records; it returns whether to
+        go on with the audit file alone.
 
         Raises:
             RackgateError: the audit file can't be read, or another process holds its lock; nothing changed.
@@ -216,10 +214,6 @@ class Operator:
 
     def dismiss(self, topics: Collection[str], reason: str) -> tuple[TopicOutcome, ...]:
         """Close the open lowerings of topics without a change.
-
-        Args:
-            topics: names of topics.
-            reason: why they are not restored, for the audit.
 
         Raises:
             RackgateError: the audit file can't be read or written, or another process holds its lock.

@@ -258,10 +258,7 @@ def _query(bootstrap: str, command_config: Path | None, timeout_s: float) -> Clu
 def restarted_brokers(cluster: ClusterSnapshot, ids: Sequence[str], racks: Sequence[str]) -> tuple[int, ...]:
     """Return the ids of ``--without`` and of the brokers in the racks of ``--without-rack``, sorted.
 
-    Args:
-        cluster: the observed cluster.
-        ids: lists of ids, separated by commas.
-        racks: names of racks.
+    Each of ``ids`` may list several, separated by commas.
 
     Raises:
         RackgateError: an id is no broker or controller of the cluster, or no broker is in a rack.
@@ -338,10 +335,7 @@ def select_topics(topics: Sequence[CheckedTopic], patterns: Sequence[str]) -> tu
 def write_plan(cluster: ClusterSnapshot, topics: frozenset[str], file: Path | None) -> bool:
     """Print or write the plan, summarize it on standard error, and return whether it is complete.
 
-    Args:
-        cluster: the cluster with the R that placements must reach.
-        topics: names of the topics to fix.
-        file: where to write it; None for standard output.
+    Without ``file`` it is printed on standard output.
 
     Raises:
         RackgateError: the file can't be written.

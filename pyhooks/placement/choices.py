@@ -64,12 +64,7 @@ def cross_rack_copies(placement: Placement) -> float:
 
 
 def evaluate_choices(placements: Iterable[Placement], probabilities: FailureProbabilities) -> tuple[Choice, ...]:
-    """Return all settings that allow writes, in the order of placements, M and R, with dominated ones marked.
-
-    Args:
-        placements: placements to consider.
-        probabilities: failure probabilities.
-    """
+    """Return all settings that allow writes, in the order of placements, M and R, with dominated ones marked."""
     choices = [choice for placement in placements for choice in _choices_of_placement(placement, probabilities)]
     return tuple(replace(choice, dominated=flag) for choice, flag in zip(choices, _dominated(choices), strict=True))
 

@@ -192,10 +192,7 @@ def _left_s(end: float) -> float:
 def query_brokers(bootstrap: str, config: Mapping[str, str], *, timeout_s: float) -> ClusterObservation:
     """Query a cluster for its brokers, and each broker for what it enforces, without topics.
 
-    Args:
-        bootstrap: bootstrap servers, ``host:port,…``.
-        config: further properties of Kafka's clients.
-        timeout_s: timeout of each of the two steps.
+    ``timeout_s`` is the timeout of each of these two steps.
 
     Raises:
         RackgateError: the cluster can't be queried. A single broker that does not respond is no error.
@@ -326,9 +323,7 @@ class ReportedSettings:
     def read(self, results: Iterable[Mapping[str, Any]], requested: Collection[str]) -> None:
         """Read the results of a DescribeConfigs response in Kafka's JSON form.
 
-        Args:
-            results: one for each resource, in any order.
-            requested: names of the requested topics; others are ignored.
+        Topics that were not requested are ignored.
         """
         for result in results:
             name = str(result.get("resourceName") or "")
@@ -372,11 +367,7 @@ class ReportedSettings:
                 self.default = requirements
 
     def complete(self, requested: Collection[str]) -> None:
-        """Mark settings as rejected that no result contained.
-
-        Args:
-            requested: as for ``read``.
-        """
+        """Mark settings as rejected that no result contained."""
         for name in sorted(set(requested) - self.topics.keys() - self.rejected.keys() - self.invalid.keys()):
             self.rejected[name] = "its response does not contain it"
         if self.default is None and "" not in self.rejected and "" not in self.invalid:
@@ -510,11 +501,7 @@ def network_client(
 ) -> Iterator[BrokerClient]:
     """Yield a network client of one broker, which is closed at the end of the block; the JVM must be running.
 
-    Args:
-        broker: broker id.
-        address: its host and port.
-        config: further properties of Kafka's clients.
-        timeout_ms: timeout of each request.
+    ``timeout_ms`` is the timeout of each request.
     """
     kafka = jpype.JPackage("org").apache.kafka
     properties = jpype.java.util.HashMap()

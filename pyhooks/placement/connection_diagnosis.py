@@ -22,12 +22,7 @@ _NONE = b"rackgate-asks-which"  # not a SASL mechanism, so a SASL listener respo
 
 
 def diagnose(bootstrap: str, config: Mapping[str, str]) -> str:
-    """Return the reason found at the first ``ADDRESSES_MAX`` addresses, or an empty text; takes about 2 s at most.
-
-    Args:
-        bootstrap: bootstrap servers, ``host:port,…``.
-        config: properties of the client.
-    """
+    """Return the reason found at the first ``ADDRESSES_MAX`` addresses, or an empty text; takes about 2 s at most."""
     wanted = config.get("security.protocol", "PLAINTEXT").upper()
     for one in bootstrap.split(",")[:ADDRESSES_MAX]:
         try:

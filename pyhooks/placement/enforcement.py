@@ -121,10 +121,7 @@ def enforcement_findings(
 ) -> tuple[Finding, ...]:
     """Return findings about brokers that disagree, lack the overlay, or did not respond.
 
-    Args:
-        enforcement: responses of the brokers.
-        brokers: all registered brokers.
-        topics: all topics of the cluster, not only those of the report.
+    ``topics`` are all of the cluster, not only those of the report.
     """
     requiring = [topic for topic in topics if topic.requirements and topic.requirements.min_racks > 1]
     default = enforcement.default

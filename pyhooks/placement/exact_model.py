@@ -188,12 +188,7 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate M and R on a placement.
 
-    Args:
-        placement: placement of the partition.
-        min_replicas: configured M; capped by the replication factor.
-        min_racks: configured R; capped by the replication factor.
-        probabilities: failure probabilities.
-        elr: which replicas are eligible leaders, see the module's docstring.
+    Configured M and R are capped by the replication factor. For ``elr`` see the module's docstring.
     """
     return evaluate_groups(
         placement, isr_groups(placement, probabilities), min_replicas=min_replicas, min_racks=min_racks, elr=elr

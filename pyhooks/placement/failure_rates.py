@@ -95,11 +95,7 @@ def default_probabilities() -> FailureProbabilities:
 
 
 def parse_unavailable_share(text: str, option: str) -> float:
-    """Parse a share of time: a probability, or a number of outages a year and their duration.
-
-    Args:
-        text: ``0.01`` or ``4x1h``.
-        option: command-line option that it was given with, for the error.
+    """Parse a share of time: a probability (``0.01``), or outages a year and their duration (``4x1h``).
 
     Raises:
         RackgateError: the text has neither form, or the share is above 1.
@@ -120,12 +116,7 @@ def outage_rate(text: str, option: str, *, max_s: float) -> tuple[float, float] 
 
 
 def parse_destruction_probability(text: str, option: str, window_s: float) -> float:
-    """Parse the probability of destruction within a window: a probability, or a rate per year.
-
-    Args:
-        text: ``0.001`` or ``0.0157/y``.
-        option: command-line option that it was given with, for the error.
-        window_s: length of the window in seconds.
+    """Parse the probability of destruction within a window: a probability (``0.001``), or a rate (``0.0157/y``).
 
     Raises:
         RackgateError: the text has neither form.

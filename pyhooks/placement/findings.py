@@ -118,10 +118,6 @@ def below_expected_findings(topics: Iterable[CheckedTopic], expected: int) -> tu
     """Return findings about topics whose R is below an expected value, for example lowered in an outage and not reset.
 
     R is capped by the number of replicas, and the expected value with it.
-
-    Args:
-        topics: topics to check; ``topic_reports`` reports topics whose settings are unknown.
-        expected: lowest R without a finding; 1 gives no findings.
     """
     findings = []
     for topic in topics:
@@ -140,9 +136,7 @@ def below_expected_findings(topics: Iterable[CheckedTopic], expected: int) -> tu
 def cluster_findings(cluster: ClusterSnapshot, default: IsrRequirements | None) -> tuple[Finding, ...]:
     """Return findings about racks, brokers and controllers.
 
-    Args:
-        cluster: the observed cluster.
-        default: requirements for topics without settings of their own; None if no broker reported them.
+    ``default`` are the requirements of topics without settings of their own, None if no broker reported them.
     """
     findings = list(_unanswered_findings(cluster))
     racks = {broker.rack for broker in cluster.brokers.values() if broker.rack != NO_RACK}
@@ -188,12 +182,7 @@ def effective_racks(topic: CheckedTopic) -> int:
 
 
 def internal_topic_findings(cluster: ClusterSnapshot, topics: Iterable[CheckedTopic]) -> Iterable[Finding]:
-    """Yield findings about internal topics that require fewer racks than topics whose records depend on them.
-
-    Args:
-        cluster: the observed cluster.
-        topics: topics to report on.
-    """
+    """Yield findings about internal topics that require fewer racks than topics whose records depend on them."""
     required = {topic.name: effective_racks(topic) for topic in topics if not topic.internal}
     for name, (content, loss) in COORDINATED.items():
         internal = next((topic for topic in cluster.topics if topic.name == name), None)

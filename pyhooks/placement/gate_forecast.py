@@ -159,11 +159,7 @@ def rack_name(rack: str) -> str:
 def limits_of(requirements: IsrRequirements, replicas: int, *, enforced: bool, adding: int = 0) -> Limits:
     """Return the effective M and R of a partition.
 
-    Args:
-        requirements: requirements of its topic.
-        replicas: its current number of replicas.
-        enforced: whether an R above 1 is in force.
-        adding: how many of them a reassignment adds.
+    R counts only if it is ``enforced``. A reassignment adds ``adding`` of the ``replicas``.
     """
     return gate.limits(requirements.replicas.value, requirements.min_racks if enforced else 1, replicas, adding)
 
@@ -233,12 +229,8 @@ def forecast_partition(
 ) -> PartitionForecast:
     """Return the gate's decisions for a partition.
 
-    Args:
-        partition: the partition.
-        requirements: requirements that its leader knows.
-        required_racks: R of its topic, which the leader may not know.
-        cluster: its cluster.
-        racks: ``cluster.racks``, computed once for many partitions.
+    ``requirements`` are those that its leader knows, ``required_racks`` is R of its topic, and ``racks`` is
+    ``cluster.racks``, computed once for many partitions.
     """
     adding = len(partition.adding)
     limits = limits_of(requirements, len(partition.replicas), enforced=cluster.enforced, adding=adding)

@@ -16,14 +16,7 @@ from pyhooks.placement.topic_observation import lowering_status, observe_topic
 def missed_restore_findings(
     contents: AuditContents, observation: ClusterObservation, topics: Sequence[CheckedTopic], at: datetime
 ) -> tuple[Finding, ...]:
-    """Return findings about missed restorations, and about an audit that is not known.
-
-    Args:
-        contents: the audit.
-        observation: the whole cluster.
-        topics: topics to report on.
-        at: the current time.
-    """
+    """Return findings about missed restorations, and about an audit that is not known."""
     findings = [
         Finding("unknown", "audit-unknown", reason, "see rackgate audit --help, and check again")
         for reason in contents.unknown

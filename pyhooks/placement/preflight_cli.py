@@ -155,13 +155,7 @@ def query_facts(
 ) -> PreflightFacts:
     """Query brokers, and controllers and JMX ports if they are given.
 
-    Args:
-        bootstrap: bootstrap servers.
-        command_config: properties file of Kafka's clients, or None.
-        bootstrap_controller: addresses of controllers, or empty.
-        controller_racks: racks of controllers by node id.
-        jmx: addresses of JMX ports.
-        timeout_s: timeout of each of the queries.
+    ``timeout_s`` is the timeout of each of the queries.
 
     Raises:
         RackgateError: the cluster can't be queried, or there is no such controller.

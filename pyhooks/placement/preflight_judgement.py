@@ -116,13 +116,7 @@ def planned_cluster(facts: PreflightFacts, goal: PreflightGoal) -> ClusterSnapsh
 def preflight_findings(
     facts: PreflightFacts, goal: PreflightGoal, commands: CommandWriter
 ) -> tuple[ReadinessFinding, ...]:
-    """Return all findings, obstacles first.
-
-    Args:
-        facts: the recorded cluster.
-        goal: what would be enabled.
-        commands: writes the commands of remedies.
-    """
+    """Return all findings, obstacles first."""
     return obstacles_first(
         [
             *_missing_responses(facts, goal, commands),
@@ -151,12 +145,7 @@ def next_commands(
 ) -> tuple[str, ...]:
     """Return the commands to run next: those that enable R, or the remedies and the preflight again.
 
-    Args:
-        facts: the recorded cluster.
-        goal: what would be enabled.
-        findings: findings, obstacles first.
-        commands: writes commands.
-        again: the command of this preflight.
+    ``again`` is the command of this preflight.
     """
     findings = tuple(findings)
     if readiness_status(findings) == READY:

@@ -30,10 +30,7 @@ _PRODUCE_REQUESTS = "kafka.network:type=RequestMetrics,name=RequestsPerSec,reque
 def query_controllers(bootstrap: str, config: Mapping[str, str], *, timeout_s: float) -> Enforcement:
     """Query all registered controllers for versions, features and their own settings.
 
-    Args:
-        bootstrap: addresses of controllers, ``host:port,…``.
-        config: further properties of Kafka's clients.
-        timeout_s: timeout of each of the two steps, in seconds.
+    ``timeout_s`` is the timeout of each of the two steps.
 
     Raises:
         RackgateError: no controller reports who the controllers are. A single one that does not respond is no error.

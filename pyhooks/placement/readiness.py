@@ -35,12 +35,7 @@ class CommandWriter:
     command_config: str = ""  # properties file of the clients, or empty
 
     def kafka(self, tool: str, *arguments: str) -> str:
-        """Return a command with one of Kafka's tools.
-
-        Args:
-            tool: name of the script without ``kafka-`` and ``.sh``.
-            arguments: its further arguments.
-        """
+        """Return a command with one of Kafka's tools, named as its script without ``kafka-`` and ``.sh``."""
         if not self.bootstrap:
             return shlex.join(["rackgate", "lab", "kafka", tool, *arguments])
         return shlex.join(

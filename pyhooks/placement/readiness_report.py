@@ -71,13 +71,7 @@ def _verdict_json(findings: Sequence[ReadinessFinding]) -> dict[str, Any]:
 
 
 def print_restart(console: Console, without: str, findings: Sequence[ReadinessFinding]) -> None:
-    """Print the findings of ``rackgate check --without`` and the verdict.
-
-    Args:
-        console: where to print.
-        without: the brokers, for the verdict.
-        findings: findings, obstacles first.
-    """
+    """Print the findings of ``rackgate check --without`` and the verdict."""
     _print_findings(console, findings)
     verdict = {0: "may be restarted now", 1: "must not be restarted now", 2: "unknown whether they may be restarted"}
     status = readiness_status(findings)

@@ -77,9 +77,7 @@ def plan_reassignment(cluster: ClusterSnapshot, topics: frozenset[str] | None = 
     Replicas move to brokers that are not fenced and have a rack, those with the fewest replicas first. As for the gate,
     a broker without a rack counts for no rack. For such a broker set ``broker.rack`` first, which copies no data.
 
-    Args:
-        cluster: the observed cluster.
-        topics: names of the topics to fix; all if None. The replicas of other topics count as load of their brokers.
+    Only ``topics`` are fixed if they are given. The replicas of others count as load of their brokers.
     """
     racks = cluster.racks
     load = Counter(

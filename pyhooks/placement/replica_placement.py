@@ -43,10 +43,6 @@ class Placement:
 def parse_racks(text: str, option: str) -> dict[str, int]:
     """Parse racks written as ``a,a,b`` or ``a:2,b`` and return the count of each rack.
 
-    Args:
-        text: the text to parse.
-        option: command-line option that it was given with, for the error.
-
     Raises:
         RackgateError: the text has another form, or a rack has the count 0.
     """
@@ -63,12 +59,7 @@ def parse_racks(text: str, option: str) -> dict[str, int]:
 
 
 def parse_placement(text: str, option: str, brokers_by_rack: Mapping[str, int] | None = None) -> Placement:
-    """Parse a placement.
-
-    Args:
-        text: ``a,a,b`` or ``a:2,b``.
-        option: command-line option that it was given with, for errors.
-        brokers_by_rack: number of brokers by rack; None if it is not known.
+    """Parse a placement written as ``a,a,b`` or ``a:2,b``; ``option`` is named in errors.
 
     Raises:
         RackgateError: the text has another form, has more than 12 replicas, or the racks have too few brokers for it.

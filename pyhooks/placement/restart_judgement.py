@@ -47,13 +47,7 @@ def restart_findings(
 ) -> tuple[ReadinessFinding, ...]:
     """Return the reasons against a restart of brokers now, worst first; empty if they may be restarted.
 
-    Args:
-        cluster: the observed cluster.
-        enforcement: responses of its brokers.
-        topics: topics to judge.
-        brokers: ids of the brokers, or of controllers, that would be restarted at the same time.
-        commands: writes the commands of remedies.
-        accept_unavoidable: count as a notice what waiting can't change.
+    With ``accept_unavoidable`` it is a notice what waiting can't change.
     """
     # brokers may know different levels, so R counts as soon as one of them enforces it
     enforced = any(response.level >= 1 for response in enforcement.responses.values())

@@ -47,9 +47,6 @@ class ObservedTopic:
 
         Each partition needs a leader, and an ISR of M members in R racks, whose brokers respond with recent metadata.
         Without the latter, a broker that is cut off could report the ISR of before the outage.
-
-        Args:
-            min_racks: R to be restored.
         """
         waits = [text for partition in self.partitions if (text := self._waits_for(partition, min_racks))]
         more = [f"and {len(waits) - WAITS_SHOWN} more partitions"] if len(waits) > WAITS_SHOWN else []
@@ -132,11 +129,7 @@ def lowering_status(
 ) -> tuple[Status, str]:
     """Return the status of a lowering with the topic's current value, and what it means, in a sentence.
 
-    Args:
-        lowering: the lowering.
-        lowerings: all lowerings.
-        observed: its topic; None if the cluster does not report it.
-        at: the current time.
+    ``observed`` is None if the cluster does not report its topic.
     """
     if not lowering.open:
         return status_of(lowering, None, (), at)
