@@ -117,6 +117,27 @@ def unpublished(recipe: Recipe, work: Path) -> str:
     return ""
 
 
+def module_jars(recipe: Recipe, work: Path) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """Download the jars of the modules; return them, and the names of those that are not published.
+
+    Raises:
+        RackgateError: Maven failed for another reason.
+    """
+    wanted = {f"{_KAFKA}:{module.artifact}:{recipe.version}" for module in recipe.modules}
+    repository = MavenRepository(work / "resolved", None)
+    try:
+        jars = _resolve(recipe, "jars", Roots(tuple(sorted(wanted)), transitive=False), repository, work)
+    except RackgateError:
+        log = work / "resolve-jars.log"
+        missing = {name for name, _ in unresolved(log.read_text(encoding="utf-8"))} if log.exists() else set()
+        left = tuple(sorted(id_ for id_ in wanted if Artifact(id_, "", ()).name not in missing))
+        if not missing or not left:
+            raise
+        jars = _resolve(recipe, "jars", Roots(left, transitive=False), repository, work)
+        return tuple(jar for _, jar in jars), tuple(sorted(missing))
+    return tuple(jar for _, jar in jars), ()
+
+
 def unresolved(log: str) -> tuple[tuple[str, str], ...]:
     """Return artifactId and classifier, or ``jar``, of each artifact that Maven did not find, given its log."""
     match = _UNRESOLVED.search(log) or _NOT_FOUND.search(log)

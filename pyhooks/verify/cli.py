@@ -19,8 +19,9 @@ from pyhooks.patchset import builder, git, porting, recipe, series, series_lint
 from pyhooks.patchset.archive import make_archive
 from pyhooks.patchset.artifacts import read_pins, write_pins
 from pyhooks.patchset.checkout import try_series
+from pyhooks.patchset.class_comparison import compare_classes, touched_classes
 from pyhooks.patchset.distribution import Distribution
-from pyhooks.patchset.pinning import MAVEN, draft, record, unpublished
+from pyhooks.patchset.pinning import MAVEN, draft, module_jars, record, unpublished
 from pyhooks.patchset.pinning import pin as pin_artifacts
 from pyhooks.patchset.series import Selection
 from pyhooks.patchset.series_facts import facts
@@ -281,6 +282,40 @@ def port_command(
         print_line(f"{result.folder}: {', '.join(f'{number} {state}' for state, number in numbers.items())}")
     if result.unexplained:
         raise typer.Exit(1)
+
+
+@patch_app.command("compare-classes")
+def compare_classes_command(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="Version of Kafka that has a series.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="Version to compare with; its jars are downloaded.")],
+    json_: Json = False,
+) -> None:
+    """List what differs between two versions of Kafka where the series changes Kafka, as far as the jars show it.
+
+    It lists classes that have another package or are missing, and declarations near the changes that differ (removed
+    -, added +). It needs no sources of TO. Changes within methods are not seen.
+
+    Examples:
+      rackgate patch compare-classes FROM TO
+    """
+    plan = porting.recipe_of(source)
+    touched = touched_classes(series.load_all(plan.path.parent))
+    with tempfile.TemporaryDirectory(prefix="rackgate-compare-") as folder:
+        work = Path(folder)
+        (work / "kafka.toml").write_text(draft(plan, target), encoding="utf-8")
+        after, missing = module_jars(recipe.load(work / "kafka.toml"), work)
+        before, _ = module_jars(plan, work)
+        # classes of a module that has no jar yet are unknown, not missing
+        known = [jar for jar in before if jar.name.removesuffix(f"-{source}.jar") not in missing]
+        differences = compare_classes(touched, known, after)
+    if json_:
+        typer.echo(json.dumps({"missing": missing, "classes": [asdict(one) for one in differences]}, indent=1))
+        return
+    for difference in differences:
+        for line in difference.lines:
+            print_line(line)
+    lacking = f"; without {', '.join(missing)}, of which {target} has no jar yet" if missing else ""
+    print_line(f"{len(differences)} differences near the changes of the series in {len(touched)} classes{lacking}")
 
 
 @patch_app.command("am")
