@@ -12,12 +12,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def seconds(text: str, option: str, *, max_s: float = MAX_S) -> float:
-    """Parse a duration and return it in seconds; it must be above 0.
-
-    Args:
-        text: the duration with its unit.
-        option: command-line option that it was given with, for the error.
-        max_s: maximum in seconds.
+    """Parse a duration and return it in seconds; it must be above 0 and at most ``max_s``. Errors name ``option``.
 
     Raises:
         RackgateError: the text is not a duration, or the duration is out of bounds.

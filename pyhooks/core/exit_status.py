@@ -55,12 +55,7 @@ def _exit_if_in_java(status: int) -> None:
 
 
 def report_error(error: Exception, console: Console) -> int:
-    """Print an error in one line on standard error and return the exit status of the command.
-
-    Args:
-        error: the exception that ended the command.
-        console: where to print the ``detail`` of a RackgateError.
-    """
+    """Print an error in one line on standard error, its ``detail`` on the console; return the exit status."""
     if debugging():
         traceback.print_exception(error)
     line = Console(stderr=True, soft_wrap=True, highlight=False)

@@ -20,11 +20,7 @@ _MAX_INTEGER = 2**64
 
 
 def read_text(path: Path, purpose: str) -> str:
-    """Return a file's text.
-
-    Args:
-        path: the file.
-        purpose: what the file is for or how to make it, as in "it lists the mutants".
+    """Return a file's text; ``purpose`` says in errors what it is for or how to make it, as in "it lists the mutants".
 
     Raises:
         RackgateError: it is missing, can't be read, or is not UTF-8.
@@ -80,9 +76,7 @@ def complete_lines(text: str) -> list[str]:
 def parse_json(text: str, *, constants: Callable[[str], Any] | None = None) -> Any:
     """Parse JSON strictly: no duplicate keys, and no numbers or strings that can't be serialized again.
 
-    Args:
-        text: the JSON.
-        constants: converts NaN and Infinity; without it they are rejected.
+    ``constants`` converts NaN and Infinity; without it they are rejected.
 
     Raises:
         ValueError: it is not JSON, is nested too deeply, or contains a duplicate key, a number that is not finite, an
@@ -138,9 +132,7 @@ def _integer(text: str) -> int:
 def evaluating(path: Path, expected: str) -> Iterator[None]:
     """Report an exception in the body, which evaluates a stored file, as a malformed file.
 
-    Args:
-        path: the file.
-        expected: what it should be and how to make it, as in "a result of 'rackgate bench run'".
+    ``expected`` is what it should be and how to make it, as in "a result of 'rackgate bench run'".
 
     Raises:
         RackgateError: the body raised it, or any exception other than OSError and MemoryError.
@@ -170,11 +162,8 @@ def writing(path: Path) -> Iterator[None]:
 def write(contents: Mapping[Path, str | bytes], *, mode: int | None = None) -> None:
     """Replace several files atomically once all content is written, so that a full disk leaves the old files intact.
 
-    Missing folders are created. A symbolic link stays a link; its target is replaced.
-
-    Args:
-        contents: content by file.
-        mode: permission bits of the files, or None for the default of the process.
+    Missing folders are created. A symbolic link stays a link; its target is replaced. ``mode`` has the permission bits
+    of the files; None is the default of the process.
 
     Raises:
         RackgateError: a file can't be written; the error names it and the reason.
@@ -230,10 +219,7 @@ def put_in_place(finished: Path, target: Path) -> None:
 
 
 def delete_stale(folder: Path, pattern: str, age_s: float) -> None:
-    """Delete the folders that match ``pattern`` and were last changed more than ``age_s`` seconds ago.
-
-    It is for folders that killed processes left, and that no live process keeps for so long.
-    """
+    """Delete matching folders that were last changed more than ``age_s`` seconds ago: killed processes left them."""
     for left in folder.glob(pattern):
         # another process may delete it at the same time
         with suppress(FileNotFoundError):

@@ -20,8 +20,6 @@ class JUnitCase:
     Attributes:
         owner: name of its class or module, or empty.
         name: its name; empty for a failure before the first test of a class.
-        status: its result.
-        seconds: its duration.
         message: first line of the message if it did not pass, or empty.
     """
 

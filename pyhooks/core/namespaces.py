@@ -19,12 +19,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class NamespaceMachine:
-    """A network, mount, PID and UTS namespace, entered by the PID of its first process.
-
-    Attributes:
-        name: its host name.
-        pid: PID of the first process, as seen in the lab's PID namespace.
-    """
+    """Network, mount, PID and UTS namespace; ``pid`` is its first process's, as seen in the lab's PID namespace."""
 
     name: str
     pid: int
@@ -52,10 +47,8 @@ class NamespaceMachine:
 def network_of(pid: int) -> Iterator[None]:
     """Move the calling thread, but no other thread, into the network namespace of a process within the block.
 
-    A socket stays in the namespace in which it was opened, so only opening it has to happen within the block.
-
-    Args:
-        pid: PID of a process in that namespace, as seen from ours.
+    A socket stays in the namespace in which it was opened, so only opening it has to happen within the block. ``pid``
+    is the process's PID as seen from our namespace.
 
     Raises:
         RackgateError: there is no such process, or this process may not enter its namespace.

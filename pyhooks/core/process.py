@@ -45,11 +45,7 @@ def exits_on_sigterm() -> Iterator[None]:
 def stat_fields(entry: Path) -> list[str]:
     """Return the fields of a process's ``stat`` file, from the state letter (proc(5)'s third field) on.
 
-    Args:
-        entry: folder of the process below /proc.
-
-    Returns:
-        The fields; empty if there is no such process.
+    ``entry`` is the process's folder below /proc. The result is empty if there is no such process.
     """
     try:
         text = (entry / "stat").read_text(encoding="ascii", errors="replace")
@@ -78,8 +74,8 @@ def start(
     Args:
         argv: program and arguments; no shell is involved.
         task: description of the work for the error message; by default the program's name.
-        log: if given, standard output and error go to this file.
-        append: whether to keep what is in the log already.
+        log: if given, standard output and error go to this file; with ``append``, behind what is in it.
+        append: see ``log``.
         outlives: whether the program may outlive this process.
         **options: further arguments of ``subprocess.Popen``; without ``stdin`` standard input is /dev/null.
 
@@ -99,10 +95,10 @@ def start(
 
 
 def end(child: subprocess.Popen[Any], *, grace_s: float = 0.0, first: signal.Signals | None = None) -> int:
-    """End a child process, close its pipes and return its status.
+    """End a child process, which may have ended already, close its pipes and return its status.
 
     Args:
-        child: the process, which may have ended already.
+        child: the process.
         grace_s: how long it may take to end before it and its descendants are killed.
         first: signal that asks it to end; None for a program that ends when its standard input is closed.
     """
@@ -214,11 +210,7 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 
 def end_processes_in(folder: Path) -> int:
-    """Kill all processes whose working directory is ``folder`` or below it, including orphaned ones.
-
-    Returns:
-        The number of processes killed.
-    """
+    """Kill all processes whose working directory is ``folder`` or below it, even orphaned ones; return their number."""
     import psutil
 
     ended = 0
@@ -232,10 +224,7 @@ def end_processes_in(folder: Path) -> int:
 
 
 def end_until_done(folder: Path, jobs: Collection[Future[Any]]) -> None:
-    """Kill processes below ``folder`` until the jobs that wait for them are done.
-
-    The loop also finds processes that a job starts late.
-    """
+    """Kill processes below ``folder``, also those that start late, until the jobs that wait for them are done."""
     while running := [job for job in jobs if not job.done()]:
         end_processes_in(folder)
         wait(running, _POLL_S)

@@ -63,13 +63,9 @@ def _own_usages() -> dict[psutil.Process, _Usage]:
 
 
 def busy_s(cores: Collection[int] | None = None, proc: Path = PROC) -> float:
-    """Return the busy CPU seconds of cores since the machine's start, including time stolen by its host.
+    """Return the busy CPU seconds of these cores (None: all) since the machine's start, with time stolen by its host.
 
     psutil does not name the cores in its list, in which those that are offline are missing.
-
-    Args:
-        cores: core numbers, or None for all.
-        proc: the proc file system.
     """
     lines = [line.split() for line in (proc / "stat").read_text(encoding="ascii").splitlines()]
     names = {"cpu"} if cores is None else {f"cpu{core}" for core in cores}
@@ -130,13 +126,7 @@ def _own() -> Iterator[Callable[[], float]]:
 
 
 class Others:
-    """Result of ``others``.
-
-    Attributes:
-        cpus: mean number of CPUs that other processes used.
-        own_s: our own CPU seconds.
-        seconds: length of the measurement.
-    """
+    """Result of ``others``: mean CPUs that other processes used, our own CPU seconds, and the duration."""
 
     cpus: float = 0.0
     own_s: float = 0.0

@@ -54,12 +54,7 @@ FORMAL, FORMAL_PICTURES = Kind("formal", 1, "--run-dir"), Kind("formal-pictures"
 
 
 def check(folder: Path, kind: Kind, *, keep: Collection[str] = ()) -> None:
-    """Check, without writing anything, that ``claim`` would accept a folder.
-
-    Args:
-        folder: see ``claim``; it may be missing.
-        kind: what the folder is for.
-        keep: names of files that do not count as content, such as a lock.
+    """Check, without writing anything, that ``claim`` would accept a folder, which may be missing.
 
     Raises:
         RackgateError: see ``claim``.
@@ -73,11 +68,8 @@ def check(folder: Path, kind: Kind, *, keep: Collection[str] = ()) -> None:
 def claim(folder: Path, kind: Kind, *, keep: Collection[str] = ()) -> None:
     """Create a folder with a marker, or check that the existing one has the marker of ``kind``.
 
-    Args:
-        folder: the folder. Without a marker it is accepted only if it is empty; a symbolic link is never accepted.
-            Callers resolve a path from the user first, as ``held`` does: it may be a link to the user's own folder.
-        kind: what the folder is for.
-        keep: names of files that do not count as content, such as a lock.
+    Without a marker a folder is accepted only if it is empty, apart from files named in ``keep``, such as a lock. A
+    symbolic link is never accepted: callers resolve a path from the user first, as ``held`` does.
 
     Raises:
         RackgateError: the folder has content but no such marker, is a symbolic link, or can't be read or written.
@@ -94,12 +86,9 @@ def claim(folder: Path, kind: Kind, *, keep: Collection[str] = ()) -> None:
 
 
 def empty(folder: Path, kind: Kind, *, keep: Collection[str] = ()) -> None:
-    """Claim a folder and delete everything in it except the marker; symbolic links are removed, never followed.
+    """Claim a folder and delete everything in it except the marker and files named in ``keep``, such as a lock.
 
-    Args:
-        folder: the folder; see ``claim``.
-        kind: what the folder is for.
-        keep: names of files to keep, such as a lock.
+    Symbolic links are removed, never followed.
 
     Raises:
         RackgateError: see ``claim``; or an entry of the folder can't be deleted.
@@ -127,14 +116,9 @@ def remove(entry: Path) -> None:
 
 @contextmanager
 def held(folder: Path, kind: Kind) -> Iterator[Path]:
-    """Claim a folder that the user chose, and lock it against other runs within the block.
+    """Claim a folder that the user chose, lock it against other runs within the block, and yield its resolved path.
 
-    Args:
-        folder: the folder; links in its path are resolved.
-        kind: what the folder is for.
-
-    Yields:
-        The resolved path; the file ``LOCK`` in it must be kept.
+    The file ``LOCK`` in it must be kept.
 
     Raises:
         RackgateError: see ``claim``, or another process has locked it.

@@ -154,12 +154,9 @@ def _end_gateway(gateway: Any) -> None:
 
 
 def effective_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the effective properties of a session without starting it.
+    """Return the effective properties of a session with these settings without starting it.
 
-    They come from ``settings``, ``PYSPARK_SUBMIT_ARGS`` and ``spark-defaults.conf``.
-
-    Args:
-        settings: properties of the session.
+    The others come from ``PYSPARK_SUBMIT_ARGS`` and ``spark-defaults.conf``.
 
     Raises:
         RackgateError: Spark does not start, for example because it can't read ``spark-defaults.conf``.
@@ -216,9 +213,7 @@ def check_defaults_file() -> None:
 def write_defaults_file(folder: Path, settings: Mapping[str, str]) -> None:
     """Write ``spark-defaults.conf`` for a cluster on this machine, with a new secret for master, workers and drivers.
 
-    Args:
-        folder: existing folder, the ``SPARK_CONF_DIR`` of all of them.
-        settings: further Spark properties.
+    ``folder`` exists and is the ``SPARK_CONF_DIR`` of all of them.
     """
     key = base64.urlsafe_b64encode(secrets.token_bytes(_SECRET_BYTES)).decode("ascii")
     own = {

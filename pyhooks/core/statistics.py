@@ -73,15 +73,10 @@ def bin_value(index: npt.NDArray[np.int64] | int) -> Floats:
 
 
 def histogram_quantiles(counts: npt.NDArray[np.int64], bins: Floats, quantiles: Floats) -> Floats:
-    """Return quantiles of histograms.
+    """Return quantiles (fractions from 0 to 1) of histograms, of shape (histograms, quantiles).
 
-    Args:
-        counts: shape (histograms, bins).
-        bins: value of each bin, ascending.
-        quantiles: fractions from 0 to 1.
-
-    Returns:
-        Shape (histograms, quantiles): the value of the bin that contains the quantile.
+    ``counts`` has the shape (histograms, bins), ``bins`` the value of each bin, ascending. A quantile is the value of
+    the bin that contains it.
     """
     sums = counts.cumsum(axis=1)
     totals = sums[:, -1]
@@ -95,20 +90,11 @@ def histogram_quantiles(counts: npt.NDArray[np.int64], bins: Floats, quantiles: 
 def resampled_quantiles(
     blocks: npt.NDArray[np.int64], bins: Floats, quantiles: Floats, *, resamples: int, seed: int
 ) -> Floats:
-    """Return pooled quantiles of resampled blocks.
+    """Return pooled quantiles of resampled blocks, of shape (resamples, quantiles).
 
     Whole blocks are resampled because records within a block are not independent. The same seed draws the same blocks
-    for every arm with as many of them.
-
-    Args:
-        blocks: counts, shape (blocks, bins).
-        bins: value of each bin, ascending.
-        quantiles: fractions from 0 to 1, ascending.
-        resamples: number of resamples.
-        seed: random seed.
-
-    Returns:
-        Shape (resamples, quantiles).
+    for every arm with as many of them. ``blocks`` are counts of shape (blocks, bins); ``bins`` and ``quantiles`` are
+    ascending.
     """
     size = blocks.shape[0]
     weights = np.random.default_rng(seed).multinomial(size, np.full(size, 1.0 / size), size=resamples)

@@ -16,15 +16,11 @@ MAX_OTHERS = 0.05
 
 @dataclass(frozen=True)
 class Target:
-    """Target for a measured value: an upper or a lower limit.
+    """Target for a measured value: an upper limit, or a lower one with ``at_least``, in ``unit``.
 
     Attributes:
-        name: what is measured.
-        limit: the upper limit, or the lower one with ``at_least``.
-        unit: unit of limit and value.
         value: measured value; None if it was not measured.
         others: mean number of the measured CPUs that other processes used; their load can only worsen the value.
-        at_least: whether the limit is a lower limit.
         unjudged: why the value can't be compared with the limit; empty if it can.
     """
 
@@ -71,12 +67,9 @@ def status(targets: Sequence[Target]) -> int:
 
 
 def of_run(minutes: float | None, duration_s: float | None, *, uninterrupted: bool = True) -> dict[str, Any] | None:
-    """Compare the duration of a run with its target; return None if it has no target.
+    """Compare the duration of a run with its target in minutes; return None if it has no target.
 
-    Args:
-        minutes: the target.
-        duration_s: duration from start to end in seconds; None if it is unknown.
-        uninterrupted: whether the run was never interrupted; for a resumed run the outcome is unknown.
+    The duration from start to end is None if it is unknown. The outcome of a run that was interrupted is unknown.
 
     Returns:
         ``minutes``, ``duration_min`` and ``met``; unknown values are None.

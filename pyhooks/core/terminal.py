@@ -24,9 +24,8 @@ T = TypeVar("T")
 def visible(text: str, *, length_max: int = LENGTH_MAX) -> str:
     """Return text on one line, with each non-printable character replaced by its Python escape.
 
-    Args:
-        text: any text; newlines and directional marks count as non-printable.
-        length_max: maximum length in characters before escaping; in longer text ``…`` replaces the middle.
+    Newlines and directional marks count as non-printable. In text of more than ``length_max`` characters, ``…``
+    replaces the middle.
     """
     if len(text) > length_max:
         half = (length_max - 1) // 2
@@ -51,12 +50,7 @@ def report_console(width: int, *, stderr: bool = False) -> Console:
 
 
 def confirm(question: str, option: str) -> bool:
-    """Ask the user on standard error; without a terminal the answer is no.
-
-    Args:
-        question: question with the answers yes and no.
-        option: option that answers it, named if there is no terminal.
-    """
+    """Ask a yes-or-no question on standard error; without a terminal the answer is no, and ``option`` is named."""
     if not sys.stdin.isatty():
         typer.echo(f"{question} There is no terminal to ask: use {option}", err=True)
         return False

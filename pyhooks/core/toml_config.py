@@ -64,11 +64,7 @@ _Tables = Annotated[list[dict[str, Any]], Field(min_length=1)]
 
 
 def read(path: Path, purpose: str) -> dict[str, Any]:
-    """Parse a TOML file.
-
-    Args:
-        path: the file.
-        purpose: what the file is for, as in "it lists the mutants".
+    """Parse a TOML file; ``purpose`` is what it is for, as in "it lists the mutants".
 
     Raises:
         RackgateError: the file is missing, can't be read, or is not TOML.
@@ -136,9 +132,7 @@ class Table:
     def into(self, kind: type[V], **given: Any) -> V:
         """Read the fields of a dataclass, each from the key of its name; its annotation defines the valid values.
 
-        Args:
-            kind: the dataclass. A field with a default is optional.
-            given: fields that do not come from keys of their names.
+        A field with a default is optional; ``given`` has the fields that do not come from keys of their names.
         """
         # mypy does not consider type[V] hashable
         cached: Any = kind
@@ -150,13 +144,7 @@ class Table:
         return kind(**values, **given)
 
     def get(self, key: str, kind: Any, default: V | None = None) -> V:
-        """Read a value of a type that pydantic can validate.
-
-        Args:
-            key: the key.
-            kind: the type.
-            default: value if the key is missing; None if it is required.
-        """
+        """Read a value of a type that pydantic can validate; without a default the key is required."""
         if not self.has(key):
             if default is None:
                 raise self.wrong(key, "is missing")

@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 def wait_for(condition: Callable[[], T | None], *, goal: str, timeout_s: float, interval_s: float = 0.1) -> T:
-    """Poll ``condition`` until it returns a true value, and return that value.
+    """Poll ``condition`` at once, then every ``interval_s`` seconds, until it returns a true value; return it.
 
     Args:
-        condition: called at once and then every ``interval_s`` seconds; it must not block for long.
+        condition: must not block for long.
         goal: description of the condition for the error.
         timeout_s: timeout in seconds.
         interval_s: pause between two calls in seconds.
