@@ -27,12 +27,9 @@ def counts(results: EvidenceResults) -> dict[str, int]:
 
 
 def row(claim: Claim, claims: Claims, results: EvidenceResults) -> dict[str, Any]:
-    """Return the data of a claim for the page and JSON.
+    """Return the data of a claim for the page and JSON: its fields, its judgement, and each run with its artifact.
 
-    Returns:
-        The fields of the claim; ``state``, ``because`` and ``was`` of its judgement; ``agrees``, whether the state is
-        the expected verdict (None without a current result); ``checks``, for each run its commands, cost, needs and
-        artifact.
+    ``agrees`` is whether the state is the expected verdict; None without a current result.
     """
     judgement = results.judged[claim.id]
     is_current = judgement.state not in (NOT_RUN, STALE)

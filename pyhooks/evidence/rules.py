@@ -120,11 +120,10 @@ def _numbers(*values: Any) -> bool:
 def value_at(result: Any, pointer: str) -> Any:
     """Return the value at a pointer in a result.
 
-    Args:
-        result: parsed JSON. Its keys may be whole pointers, if only these values were kept.
-        pointer: keys and positions with ``/`` before each. ``key=value``, or several of them joined by ``&``, selects
-            the only matching object of a list. As in RFC 6901, ``~1`` stands for ``/`` in a key and ``~0`` for ``~``.
-            ``#`` is the number of elements.
+    The result is parsed JSON; its keys may be whole pointers, if only these values were kept. The pointer has keys and
+    positions with ``/`` before each. ``key=value``, or several of them joined by ``&``, selects the only matching
+    object of a list. As in RFC 6901, ``~1`` stands for ``/`` in a key and ``~0`` for ``~``. ``#`` is the number of
+    elements.
 
     Raises:
         AbsentError: there is no such value.

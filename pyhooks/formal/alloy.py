@@ -75,11 +75,7 @@ def fetch(pin: Path = PIN, base: Path | None = None) -> Path:
 def execute(
     jar: Path, model: Path, command: AlloyCommand, folder: Path, *, solver: str, limit_s: float
 ) -> CommandOutcome:
-    """Run a command to its end.
-
-    Returns:
-        The outcome; if the command did not complete, with the reason.
-    """
+    """Run a command to its end; if it did not complete, the outcome has the reason."""
     started = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     log = folder.with_suffix(".log")

@@ -150,10 +150,8 @@ class Admin(Client):
         Raises:
             JavaError: rejected, or no response in time.
         """
-        placed = jpype.java.util.HashMap()
-        for number, brokers in enumerate(assignment):
-            placed.put(jpype.JInt(number), jpype.java.util.ArrayList([jpype.JInt(broker) for broker in brokers]))
-        new = jpype.JClass("org.apache.kafka.clients.admin.NewTopic")(topic, placed).configs(_java_map(config))
+        placed = jpype.java.util.HashMap({jpype.JInt(at): _broker_list(ids) for at, ids in enumerate(assignment)})
+        new = jpype.JClass("org.apache.kafka.clients.admin.NewTopic")(topic, placed).configs(dict(config))
         self._get(self._java.createTopics(jpype.java.util.List.of(new)).all())
 
     def partition(self, topic: str, partition: int = 0) -> PartitionState:
@@ -236,10 +234,8 @@ class Admin(Client):
         """
         partition_class = jpype.JClass("org.apache.kafka.common.TopicPartition")
         spec = jpype.JClass("org.apache.kafka.clients.admin.OffsetSpec")
-        wanted = jpype.java.util.HashMap()
-        for topic, number in partitions:
-            wanted.put(partition_class(topic, number), spec.latest() if latest else spec.earliest())
-        result = self._java.listOffsets(wanted)
+        offset = spec.latest() if latest else spec.earliest()
+        result = self._java.listOffsets({partition_class(*place): offset for place in partitions})
         results: dict[tuple[str, int], OffsetAndEpoch | JavaError] = {}
         for topic, number in partitions:
             try:
@@ -279,10 +275,8 @@ class Admin(Client):
         """
         partition = jpype.JClass("org.apache.kafka.common.TopicPartition")
         placed = jpype.JClass("org.apache.kafka.clients.admin.NewPartitionReassignment")
-        wanted = jpype.java.util.HashMap()
-        for topic, brokers in moves.items():
-            replicas = jpype.java.util.ArrayList([jpype.JInt(broker) for broker in brokers])
-            wanted.put(partition(topic, 0), jpype.java.util.Optional.of(placed(replicas)))
+        optional = jpype.java.util.Optional
+        wanted = {partition(topic, 0): optional.of(placed(_broker_list(ids))) for topic, ids in moves.items()}
         self._get(self._java.alterPartitionReassignments(wanted).all())
 
     def in_sync(self, topic: str, replicas: Sequence[int], partition: int = 0) -> PartitionState | None:
@@ -348,10 +342,7 @@ class Admin(Client):
         update = jpype.JClass(f"{package}.FeatureUpdate")
         upgrade = update(jpype.JShort(level), update.UpgradeType.UPGRADE)
         options = jpype.JClass(f"{package}.UpdateFeaturesOptions")()
-        changes = jpype.java.util.HashMap()
-        for feature in features:
-            changes.put(feature, upgrade)
-        self._get(self._java.updateFeatures(changes, options).all())
+        self._get(self._java.updateFeatures(dict.fromkeys(features, upgrade), options).all())
 
     def set_topic_config(self, topic: str, name: str, value: str | None) -> None:
         """Set one configuration of a topic, or remove it if ``value`` is None, and keep the others.
@@ -482,8 +473,5 @@ def _cluster_node(node: Any) -> ClusterNode:
     )
 
 
-def _java_map(values: Mapping[str, str]) -> Any:
-    made = jpype.java.util.HashMap()
-    for key, value in values.items():
-        made.put(key, value)
-    return made
+def _broker_list(ids: Sequence[int]) -> Any:
+    return jpype.java.util.ArrayList(list(map(jpype.JInt, ids)))

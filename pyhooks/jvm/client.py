@@ -57,9 +57,13 @@ class Client(AbstractContextManager[Any]):
         return self
 
     def close(self) -> None:
-        """Close the client; work that is not done within the bound is abandoned."""
-        duration = jpype.JClass("java.time.Duration")
-        self._java.close(duration.ofMillis(round(self._close_timeout_s * 1000)))
+        """Close the client; work that is not done within the bound is abandoned.
+
+        Raises:
+            JavaError: it could not be closed cleanly.
+        """
+        with java_errors():
+            self._java.close(java_duration(self._close_timeout_s))
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -143,6 +147,11 @@ def ensure_started(classpath: str, *, log_level: str = "WARN") -> None:
         # at exit the JVM waits for the thread that started it, even if that has ended; detached, it is a daemon
         jpype.JClass("java.lang.Thread").detach()
         _running.append(classpath)
+
+
+def java_duration(seconds: float) -> Any:
+    """Return a java.time.Duration; the JVM must run."""
+    return jpype.JClass("java.time.Duration").ofMillis(round(seconds * 1000))
 
 
 def java_properties(config: Mapping[str, str]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import jpype
 
-from pyhooks.jvm.client import Client, InProcess, java_errors
+from pyhooks.jvm.client import Client, InProcess, java_duration, java_errors
 from pyhooks.jvm.consumer import TopicPartition
 from pyhooks.jvm.java_exception import JavaError
 
@@ -49,6 +49,16 @@ class MemberPoll:
     next: int
 
 
+def group_settings(bootstrap: str, group: str) -> dict[str, str]:
+    """Return the settings that members of all kinds of groups need."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "key.deserializer": BYTES,
+        "value.deserializer": BYTES,
+    }
+
+
 class GroupMember(Client):
     """org.apache.kafka.clients.consumer.KafkaConsumer for a single thread; callbacks run during its polls.
 
@@ -74,10 +84,7 @@ class GroupMember(Client):
         close_timeout_s: float = 5.0,
     ) -> None:
         settings = {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "key.deserializer": BYTES,
-            "value.deserializer": BYTES,
+            **group_settings(bootstrap, group),
             "auto.offset.reset": "earliest",
             "enable.auto.commit": "false",
             **PROTOCOLS[protocol],
@@ -103,11 +110,11 @@ class GroupMember(Client):
         """
         polls: dict[TopicPartition, MemberPoll] = {}
         with java_errors():
-            records = self._java.poll(jpype.JClass("java.time.Duration").ofMillis(round(timeout_s * 1000)))
+            records = self._java.poll(java_duration(timeout_s))
             for where in records.partitions():
                 own = records.records(where)
                 count = int(own.size())
-                polls[_partition(where)] = MemberPoll(
+                polls[partition_of(where)] = MemberPoll(
                     count, int(own.get(0).offset()), int(own.get(count - 1).offset()) + 1
                 )
         return polls
@@ -119,28 +126,19 @@ class GroupMember(Client):
             JavaError: rejected at once.
         """
         with java_errors():
-            java_offsets = jpype.java.util.HashMap()
-            for place, offset in offsets.items():
-                where = jpype.JClass("org.apache.kafka.common.TopicPartition")(place.topic, place.number)
-                java_offsets.put(where, jpype.JClass("org.apache.kafka.clients.consumer.OffsetAndMetadata")(offset))
+            partition = jpype.JClass("org.apache.kafka.common.TopicPartition")
+            metadata = jpype.JClass("org.apache.kafka.clients.consumer.OffsetAndMetadata")
+            java_offsets = {partition(place.topic, place.number): metadata(at) for place, at in offsets.items()}
             self._java.commitAsync(java_offsets, _callback_class()(done))
 
-    def close(self) -> None:
-        """Leave the group and close the consumer, within its time bound.
 
-        Raises:
-            JavaError: it could not be closed cleanly.
-        """
-        with java_errors():
-            super().close()
-
-
-def _partition(where: Any) -> TopicPartition:
+def partition_of(where: Any) -> TopicPartition:
+    """Return the partition of a Java TopicPartition, or of a record."""
     return TopicPartition(str(where.topic()), int(where.partition()))
 
 
 def _partitions(partitions: Iterable[Any]) -> frozenset[TopicPartition]:
-    return frozenset(_partition(where) for where in partitions)
+    return frozenset(partition_of(where) for where in partitions)
 
 
 @lru_cache(maxsize=1)

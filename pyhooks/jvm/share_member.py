@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import jpype
 
-from pyhooks.jvm.client import Client, InProcess, java_errors
+from pyhooks.jvm.client import Client, InProcess, java_duration, java_errors
 from pyhooks.jvm.consumer import TopicPartition
-from pyhooks.jvm.group_member import BYTES
+from pyhooks.jvm.group_member import group_settings, partition_of
 from pyhooks.jvm.java_exception import JavaError
 
 
@@ -44,10 +44,7 @@ class ShareMember(Client):
         self, bootstrap: str, group: str, config: Mapping[str, str] | None = None, *, close_timeout_s: float = 5.0
     ) -> None:
         settings = {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "key.deserializer": BYTES,
-            "value.deserializer": BYTES,
+            **group_settings(bootstrap, group),
             "share.acknowledgement.mode": "explicit",
             **(config or {}),
         }
@@ -71,11 +68,10 @@ class ShareMember(Client):
         """
         found: list[DeliveredRecord] = []
         with java_errors():
-            for record in self._java.poll(jpype.JClass("java.time.Duration").ofMillis(round(timeout_s * 1000))):
+            for record in self._java.poll(java_duration(timeout_s)):
                 count = record.deliveryCount()
-                partition = TopicPartition(str(record.topic()), int(record.partition()))
                 number = int(count.get()) if count.isPresent() else 0
-                found.append(DeliveredRecord(partition, int(record.offset()), number))
+                found.append(DeliveredRecord(partition_of(record), int(record.offset()), number))
                 self._java.acknowledge(record)
         return found
 
@@ -86,19 +82,7 @@ class ShareMember(Client):
             JavaError: no result in time, for any partition.
         """
         with java_errors():
-            results = self._java.commitSync(jpype.JClass("java.time.Duration").ofMillis(round(timeout_s * 1000)))
+            errors = self._java.commitSync(java_duration(timeout_s)).items()
             return {
-                TopicPartition(str(result.getKey().topic()), int(result.getKey().partition())): (
-                    JavaError.of(result.getValue().get()) if result.getValue().isPresent() else None
-                )
-                for result in results.entrySet()
+                partition_of(place): JavaError.of(error.get()) if error.isPresent() else None for place, error in errors
             }
-
-    def close(self) -> None:
-        """Leave the group and close the consumer, within its time bound.
-
-        Raises:
-            JavaError: it could not be closed cleanly.
-        """
-        with java_errors():
-            super().close()

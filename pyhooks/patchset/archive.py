@@ -36,11 +36,7 @@ _MANIFEST_KEYS = (
 
 @dataclass(frozen=True)
 class Archive:
-    """A written archive.
-
-    Attributes:
-        path: the ``.tar.gz``; its checksum file, with the suffix ``.sha256``, is in the same folder.
-    """
+    """A written ``.tar.gz``; its checksum file, with the suffix ``.sha256``, is in the same folder."""
 
     path: Path
     sha256: str

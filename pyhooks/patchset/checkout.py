@@ -34,13 +34,8 @@ def try_series(
 ) -> tuple[PatchOutcome, ...]:
     """Apply the patches in order to a tag with ``git am``, past those that do not apply; return the outcome of each.
 
-    The checkout's own branches, index and files stay as they are. The worktree is removed at the end.
-
-    Args:
-        checkout: a git repository with Kafka's history, such as a clone of apache/kafka.
-        tag: the tag of the version that the series is for, such as that of its release.
-        patches: the series.
-        keep: a new folder in which the worktree stays, for a build with Kafka's own tools.
+    The checkout's own branches, index and files stay as they are. The worktree is removed at the end, unless ``keep``
+    names a new folder for it.
 
     Raises:
         RackgateError: the folder is no git repository, has no such tag, or ``keep`` exists.

@@ -84,10 +84,8 @@ def facts(distribution: Distribution, series_: Sequence[series.Patch]) -> dict[s
 def sizes(patches: Sequence[series.Patch]) -> list[dict[str, Any]]:
     """Count the patches of each part, and the lines they add to Kafka's main code and tests.
 
-    Each opt-in name has its own row. The last row is the total.
-
-    Returns:
-        Rows of ``part``, ``opt_in``, ``patches``, ``main_added`` and ``test_added``.
+    Each opt-in name has its own row of ``part``, ``opt_in``, ``patches``, ``main_added`` and ``test_added``; the last
+    row is the total.
     """
     counts: dict[tuple[str, str], Counter[str]] = {(part, ""): Counter() for part in series.PARTS}
     counts |= {(series.FIXES, name): Counter() for name in series.opt_ins(patches)}
@@ -107,9 +105,6 @@ def sizes(patches: Sequence[series.Patch]) -> list[dict[str, Any]]:
 
 class Jar:
     """The error and message classes of a jar, with a fallback jar later on the class path.
-
-    Args:
-        behind: the jar to search for entries that this one lacks.
 
     Raises:
         RackgateError: the jar can't be read.

@@ -17,8 +17,7 @@ from pyhooks.core.terminal import show_progress
 class Stages:
     """Stages of one command, shown on standard error: live on a terminal, otherwise one line for each stage.
 
-    Args:
-        memory: file that stores the durations as estimates for the next run, or None.
+    The file ``memory`` stores the durations as estimates for the next run.
     """
 
     def __init__(self, count: int, memory: Path | None, *, quiet: bool = False) -> None:

@@ -182,14 +182,8 @@ def run(
 ) -> MachineResult:
     """Run each script under each setting until all replicas are in the ISR again.
 
-    Args:
-        scripts: events of the partitions.
-        patterns: the rack of each replica, as small numbers.
-        settings: settings to simulate.
-        timing: durations.
-        end_s: end of the horizon; times and losses count only within it.
-        begin_s: begin of the horizon.
-        observe: called with the rows and the next moment of each before each step.
+    ``patterns`` have the rack of each replica, as small numbers. Times and losses count only from ``begin_s`` to
+    ``end_s``. ``observe`` is called with the rows and the next moment of each before each step.
 
     Raises:
         RuntimeError: a script ends before all replicas are in the ISR.

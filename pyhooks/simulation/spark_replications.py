@@ -33,14 +33,9 @@ _POLL_S = 0.5
 def simulate(
     plan: SimulationPlan, replications: int, *, master: str, console: Console, tasks: int | None = None
 ) -> tuple[list[ReplicationResult], float]:
-    """Run all replications, with a progress bar.
+    """Run all replications, with a progress bar, on a Spark master, or ``none`` for this process without Spark.
 
-    Args:
-        plan: what to simulate.
-        replications: number of replications.
-        master: Spark master, or ``none`` for this process without Spark.
-        console: terminal for the progress bar.
-        tasks: number of Spark tasks; None for one that suits the cores.
+    ``tasks`` is the number of Spark tasks; None for one that suits the cores.
 
     Returns:
         Results of all replications and settings, and the CPU time of the simulation without Spark's own.

@@ -74,11 +74,7 @@ def _copy_changed(plan: Recipe, sources: Path, patches: Sequence[series.Patch], 
 
 
 def test_files(plan: Recipe, tree: Path, files: Iterable[str]) -> Iterator[tuple[Module, str, str]]:
-    """Select the existing test files of modules among ``files``.
-
-    Yields:
-        The module, the folder below its ``src/test`` such as ``java`` or ``resources``, and the path below that folder.
-    """
+    """Yield the existing test files among ``files``: module, folder below its ``src/test``, path below that."""
     for file in files:
         module = home(plan, file)
         prefix = f"{module.path}/src/test/" if module else ""

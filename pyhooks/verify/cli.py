@@ -15,6 +15,7 @@ from rich.console import Console
 
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import read_object
 from pyhooks.patchset import builder, git, porting, recipe, series, series_lint
 from pyhooks.patchset.archive import make_archive
 from pyhooks.patchset.artifacts import read_pins, write_pins
@@ -28,7 +29,6 @@ from pyhooks.patchset.series_facts import facts
 from pyhooks.patchset.stages import Stages
 from pyhooks.patchset.workspace import Workspace
 from pyhooks.verify import mutants, mutation
-from pyhooks.verify.check_result import CheckResult
 from pyhooks.verify.cpu_contention import ContentionRule
 from pyhooks.verify.jmh import format_pace, measure
 from pyhooks.verify.jmh_plan import FULL, QUICK
@@ -57,14 +57,14 @@ def print_line(text: str) -> None:
     Console(soft_wrap=True, markup=False, highlight=False).print(text)
 
 
-def print_result(result: CheckResult, lines: Iterable[str], *, as_json: bool) -> None:
-    """Print the result of a check as JSON or as lines; exit with status 1 if it did not pass."""
+def print_result(summary: Mapping[str, Any], lines: Iterable[str], *, as_json: bool, passed: bool = True) -> None:
+    """Print a result as JSON or as lines; exit with status 1 if a check did not pass."""
     if as_json:
-        typer.echo(json.dumps(result.summary, indent=1))
+        typer.echo(json.dumps(summary, indent=1))
     else:
         for line in lines:
             print_line(line)
-    if not result.met:
+    if not passed:
         raise typer.Exit(1)
 
 
@@ -98,37 +98,33 @@ def build_command(
     made = builder.build(selection=selection, force=force, quiet=json_)
     manifest = made.distribution.manifest
     packed = make_archive(made.distribution, _beside(made, selection)) if archive else None
-    if json_:
-        summary: dict[str, Any] = {
-            "root": str(made.distribution.root),
-            "classpath": made.distribution.overlay_classpath,
-            "fresh": made.fresh,
-            "seconds": round(made.seconds, 2),
-            **{
-                key: manifest[key]
-                for key in ("kafka_version", "revision", "patch_hash", "opt_ins", "patches", "overlay", "tree_commit")
-            },
-        }
-        if packed:
-            summary["archive"] = {"path": str(packed.path), "sha256": packed.sha256}
-        typer.echo(json.dumps(summary, indent=1))
-        return
-    classes = sum(len(jar["classes"]) for jar in manifest["overlay"])
-    count = len(manifest["patches"])
+    keys = ("kafka_version", "revision", "patch_hash", "opt_ins", "patches", "overlay", "tree_commit")
+    summary: dict[str, Any] = {
+        "root": str(made.distribution.root),
+        "classpath": made.distribution.overlay_classpath,
+        "fresh": made.fresh,
+        "seconds": round(made.seconds, 2),
+        **{key: manifest[key] for key in keys},
+    }
     state = "built" if made.fresh else "up to date"
     names = f", opt-in fixes {', '.join(manifest['opt_ins'])}" if manifest["opt_ins"] else ""
-    title = f"Kafka {manifest['kafka_version']} with {manifest['revision']}, {count} patches"
-    print_line(f"{title}{names}: {state} in {made.seconds:.1f} s")
-    print_line(f"  {made.distribution.root}")
-    for jar in manifest["overlay"]:
-        print_line(f"  overlay/{jar['jar']}: {len(jar['classes'])} classes, {len(jar['resources'])} other files")
-    if not classes:
-        print_line("  the overlay is empty: the series changes no class")
-        return
-    print_line("To use the overlay on another installation of the same Kafka version, set before its start scripts:")
-    print_line(f"  export CLASSPATH={made.distribution.overlay_classpath}")
+    title = f"Kafka {manifest['kafka_version']} with {manifest['revision']}, {len(manifest['patches'])} patches"
+    lines = [f"{title}{names}: {state} in {made.seconds:.1f} s", f"  {made.distribution.root}"]
+    lines += [
+        f"  overlay/{jar['jar']}: {len(jar['classes'])} classes, {len(jar['resources'])} other files"
+        for jar in manifest["overlay"]
+    ]
+    if any(jar["classes"] for jar in manifest["overlay"]):
+        lines.append(
+            "To use the overlay on another installation of the same Kafka version, set before its start scripts:"
+        )
+        lines.append(f"  export CLASSPATH={made.distribution.overlay_classpath}")
+    else:
+        lines.append("  the overlay is empty: the series changes no class")
     if packed:
-        print_line(f"{packed.path}: {len(packed.names)} files, {packed.size / 1024:.0f} KiB, sha256 {packed.sha256}")
+        summary["archive"] = {"path": str(packed.path), "sha256": packed.sha256}
+        lines.append(f"{packed.path}: {len(packed.names)} files, {packed.size / 1024:.0f} KiB, sha256 {packed.sha256}")
+    print_result(summary, lines, as_json=json_)
 
 
 def _beside(made: builder.Built, selection: Selection) -> Path | None:
@@ -273,15 +269,11 @@ def port_command(
     plans = porting.recipe_of(source), porting.recipe_of(target)
     result = porting.compare(*plans, quiet=json_) if compare else porting.port(*plans, force=force, quiet=json_)
     numbers = porting.counts(result.names, result.differences)
-    if json_:
-        differences = [asdict(difference) for difference in result.differences]
-        typer.echo(json.dumps({"folder": str(result.folder), **numbers, "differences": differences}, indent=1))
-    else:
-        for name in result.unexplained:
-            print_line(f"no reason yet: {name}")
-        print_line(f"{result.folder}: {', '.join(f'{number} {state}' for state, number in numbers.items())}")
-    if result.unexplained:
-        raise typer.Exit(1)
+    lines = [f"no reason yet: {name}" for name in result.unexplained]
+    lines.append(f"{result.folder}: {', '.join(f'{number} {state}' for state, number in numbers.items())}")
+    differences = [asdict(difference) for difference in result.differences]
+    summary = {"folder": str(result.folder), **numbers, "differences": differences}
+    print_result(summary, lines, as_json=json_, passed=not result.unexplained)
 
 
 @patch_app.command("compare-classes")
@@ -339,17 +331,15 @@ def am_command(
     patches = (*series.load_all(plan.path.parent), *series.load_checkout())
     outcomes = try_series(checkout, plan.version, patches, keep)
     failed = [outcome for outcome in outcomes if outcome.reason]
-    if json_:
-        typer.echo(json.dumps({"tag": plan.version, "patches": [asdict(outcome) for outcome in outcomes]}, indent=1))
-    else:
-        for outcome in failed:
-            after = f" (after {', '.join(outcome.after)}, with files in common)" if outcome.after else ""
-            print_line(f"does not apply: {outcome.patch}: {outcome.reason}{after}")
-        print_line(f"tag {plan.version}: {len(outcomes) - len(failed)} of {len(outcomes)} patches apply")
-        if keep:
-            print_line(f"{keep}: a worktree with these patches as commits; `git worktree remove --force` deletes it")
-    if failed:
-        raise typer.Exit(1)
+    lines = []
+    for outcome in failed:
+        after = f" (after {', '.join(outcome.after)}, with files in common)" if outcome.after else ""
+        lines.append(f"does not apply: {outcome.patch}: {outcome.reason}{after}")
+    lines.append(f"tag {plan.version}: {len(outcomes) - len(failed)} of {len(outcomes)} patches apply")
+    if keep:
+        lines.append(f"{keep}: a worktree with these patches as commits; `git worktree remove --force` deletes it")
+    summary = {"tag": plan.version, "patches": [asdict(outcome) for outcome in outcomes]}
+    print_result(summary, lines, as_json=json_, passed=not failed)
 
 
 @patch_app.command("check")
@@ -385,26 +375,19 @@ def facts_command(json_: Json = False) -> None:
       rackgate patch facts --json | jq .requests
     """
     numbers = facts(Distribution.load(), series.load_all(recipe.load().path.parent))
-    if json_:
-        typer.echo(json.dumps(numbers, indent=1))
-        return
-    print_line(f"{'part':24} {'patches':>8} {'main added':>11} {'test added':>11}")
+    lines = [f"{'part':24} {'patches':>8} {'main added':>11} {'test added':>11}"]
     for row in numbers["parts"]:
         name = f"{row['part']}, opt-in {row['opt_in']}" if row["opt_in"] else row["part"]
-        print_line(f"{name:24} {row['patches']:8} {row['main_added']:11} {row['test_added']:11}")
-    print_line(
-        f"{numbers['patches']} patches: {numbers['main_files']} files of Kafka's code,"
-        f" {numbers['test_files']} of its tests"
-    )
-    for module, files in numbers["main"].items():
-        print_line(f"  {module}: {', '.join(files)}")
+        lines.append(f"{name:24} {row['patches']:8} {row['main_added']:11} {row['test_added']:11}")
+    changed = f"{numbers['main_files']} files of Kafka's code, {numbers['test_files']} of its tests"
+    lines.append(f"{numbers['patches']} patches: {changed}")
+    lines += [f"  {module}: {', '.join(files)}" for module, files in numbers["main"].items()]
     for name, message in numbers["messages"].items():
         fields = "other fields" if message["fields_changed"] else "the same fields"
-        print_line(f"{name}: versions {message['versions']}, previously {message['was']}, {fields}")
+        lines.append(f"{name}: versions {message['versions']}, previously {message['was']}, {fields}")
     for side, parents in numbers["parents"].items():
-        for name, above in parents.items():
-            print_line(f"{name}, {side}: {' < '.join(above) if above else 'absent'}")
-    print_line(f"{numbers['deprecations']} deprecations")
+        lines += [f"{name}, {side}: {' < '.join(above) or 'absent'}" for name, above in parents.items()]
+    print_result(numbers, [*lines, f"{numbers['deprecations']} deprecations"], as_json=json_)
 
 
 @patch_app.command("test")
@@ -424,17 +407,12 @@ def jvm_test_command(
     chosen = Selection(frozenset(with_ or ()))
     built = builder.build(selection=chosen, quiet=json_).distribution if with_ else Distribution.load()
     outcome = run_tests(built, classes, stock=stock, quiet=json_)
-    if json_:
-        typer.echo(json.dumps(outcome.as_dict(), indent=1))
-    else:
-        for failure in outcome.failures:
-            print_line(f"failed: {failure}")
-        print_line(
-            f"{outcome.tests} tests, {outcome.failed} failed, {outcome.skipped} skipped, in {outcome.seconds:.1f} s, "
-            f"{'on the published jars' if stock else 'on the overlay'}; reports in {outcome.reports}"
-        )
-    if not outcome.passed:
-        raise typer.Exit(1)
+    lines = [f"failed: {failure}" for failure in outcome.failures]
+    lines.append(
+        f"{outcome.tests} tests, {outcome.failed} failed, {outcome.skipped} skipped, in {outcome.seconds:.1f} s, "
+        f"{'on the published jars' if stock else 'on the overlay'}; reports in {outcome.reports}"
+    )
+    print_result(outcome.as_dict(), lines, as_json=json_, passed=outcome.passed)
 
 
 @patch_app.command("upstream")
@@ -472,7 +450,7 @@ def upstream_command(
             lines.append(f"{kind.replace('_', ' ')}: {row['test']}: {details}")
     target, seconds = "met" if result.met else "MISSED", summary["seconds"]
     lines.append(f"target {target}, in {seconds:.0f} s and {summary['sessions']} session(s); see {result.path}")
-    print_result(result, lines, as_json=json_)
+    print_result(summary, lines, as_json=json_, passed=result.met)
 
 
 @patch_app.command("series-check")
@@ -506,7 +484,7 @@ def series_check_command(
         lines += [f"{row['check']}: {row['error']}"] if row["error"] else []
     failed, seconds = len(summary["failed"]), summary["seconds"]
     lines.append(f"{summary['checked']} checks, {failed} failed, in {seconds:.0f} s; see {result.path}")
-    print_result(result, lines, as_json=json_)
+    print_result(summary, lines, as_json=json_, passed=result.met)
 
 
 @patch_app.command("check-reproducible")
@@ -523,7 +501,7 @@ def check_reproducible_command(json_: Json = False) -> None:
     seconds = ", ".join(f"{build['seconds']:.0f} s" for build in summary["builds"])
     lines = [f"differs: {difference}" for difference in summary["differences"]]
     lines.append(f"{len(summary['files'])} files of two builds ({seconds}): {summary['verdict']}; see {result.path}")
-    print_result(result, lines, as_json=json_)
+    print_result(summary, lines, as_json=json_, passed=result.met)
 
 
 @patch_app.command("jmh")
@@ -569,15 +547,10 @@ def jmh_command(
         more=more,
         quiet=json_,
     )
-    if json_:
-        typer.echo(json.dumps(summary, indent=1))
-    else:
-        for result in summary["comparisons"]:
-            print_line(_line(result))
-        print_line(
-            f"{summary['forks']} forks a side, load {summary['load']['lowest']:.1f} to {summary['load']['highest']:.1f}"
-        )
-        print_line(format_pace(summary["pace"]))
+    lowest, highest = summary["load"]["lowest"], summary["load"]["highest"]
+    lines = [f"{summary['forks']} forks a side, load {lowest:.1f} to {highest:.1f}", format_pace(summary["pace"])]
+    passed = summary["verdict"] != "not met"
+    print_result(summary, [*map(_line, summary["comparisons"]), *lines], as_json=json_, passed=passed)
     if summary["verdict"] == "unknown":
         unsettled = [r for r in summary["comparisons"] if r["verdict"] == "unknown" and not r["control"]]
         absent = sum(not result["forks"] for result in unsettled)
@@ -597,8 +570,6 @@ def jmh_command(
             f"{summary['forks_needed']} forks of each side are needed at the current load, at most {LOOKS[-1]} are "
             f"run: `rackgate patch jmh --full{option} --more`"
         )
-    if summary["verdict"] == "not met":
-        raise typer.Exit(1)
 
 
 def _line(result: dict[str, Any]) -> str:
@@ -648,16 +619,13 @@ def mutate_command(
                 print_line(f"{mutant.name}: {mutant.what} [{mutant.stands_for}]")
         return
     summary = mutation.mutate(Distribution.load(), only or (), fresh=fresh, quiet=json_)
-    if json_:
-        typer.echo(summary.file.read_text(encoding="utf-8"), nl=False)
-    else:
-        for verdict in summary.verdicts:
-            if verdict.name in summary.chosen and verdict.status != mutation.KILLED:
-                print_line(f"{verdict.status}: {verdict.name}: {verdict.message}")
-        print_line(
-            f"{len(summary.chosen)} mutants: {summary.count(mutation.KILLED)} killed, "
-            f"{summary.count(mutation.SURVIVED)} survived, {summary.count(mutation.UNKNOWN)} unknown; "
-            f"{summary.reused} of earlier runs; {summary.seconds:.1f} s; {summary.file}"
-        )
-    if not summary.passed:
-        raise typer.Exit(1)
+    lines = [
+        f"{verdict.status}: {verdict.name}: {verdict.message}"
+        for verdict in summary.verdicts
+        if verdict.name in summary.chosen and verdict.status != mutation.KILLED
+    ]
+    counts = ", ".join(f"{summary.count(status)} {status}" for status in mutation.STATUSES)
+    reused = f"{summary.reused} of earlier runs; {summary.seconds:.1f} s; {summary.file}"
+    lines.append(f"{len(summary.chosen)} mutants: {counts}; {reused}")
+    stored = read_object(summary.file, "this command writes it")
+    print_result(stored, lines, as_json=json_, passed=summary.passed)

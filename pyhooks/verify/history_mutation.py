@@ -202,14 +202,9 @@ def mutate(
     violations: Sequence[Violation] = VIOLATIONS,
     progress: Callable[[str], None] = lambda _: None,
 ) -> MutationMatrix:
-    """Plant violations in histories and run the checkers that apply to each.
+    """Plant violations in histories, each with ``rounds`` victims, and run the checkers that apply.
 
-    Args:
-        paths: histories.
-        seed: random seed of the victims.
-        rounds: number of victims of each violation in each history.
-        violations: violations to plant.
-        progress: called with a line for each history.
+    ``seed`` is the random seed of the victims; ``progress`` is called with a line for each history.
 
     Raises:
         RackgateError: a history can't be read, or an event lacks the data its op requires.

@@ -60,14 +60,10 @@ def run_tests(
     quiet: bool = False,
     reports: Path | None = None,
 ) -> KafkaTestRun:
-    """Run test classes of Kafka; those that the series changes are compiled from it.
+    """Run test classes of Kafka, by full name; those that the series changes are compiled from it.
 
-    Args:
-        distribution: the build under test; without ``stock``, it must be of the current series.
-        classes: full names, such as ``kafka.cluster.PartitionTest``.
-        stock: run without the overlay and without test sources changed by the series.
-        quiet: show no progress.
-        reports: folder for the JUnit XML, by default ``out/upstream``.
+    ``stock`` runs them without the overlay and without test sources changed by the series; otherwise the build must be
+    of the current series. The JUnit XML goes to ``reports``, by default ``out/upstream``.
 
     Raises:
         RackgateError: an unknown class, a test source that does not compile, a build of another series, or a class did

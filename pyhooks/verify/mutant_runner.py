@@ -59,11 +59,7 @@ class FinishedTest:
 
 @dataclass(frozen=True)
 class JvmRun:
-    """Result of one test JVM.
-
-    Attributes:
-        fault: why the run did not complete, or empty.
-    """
+    """Result of one test JVM; ``fault`` is why the run did not complete, or empty."""
 
     lines: tuple[FinishedTest, ...]
     fault: str = ""

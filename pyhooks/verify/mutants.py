@@ -23,11 +23,7 @@ _Tests = Annotated[tuple[_Test, ...], Field(min_length=1)]
 
 @dataclass(frozen=True)
 class Selector:
-    """A test class of Kafka, or one method of it.
-
-    Attributes:
-        method: the method's name without parameters, or empty for all of the class.
-    """
+    """A test class of Kafka, or one method of it, named without parameters."""
 
     class_name: str
     method: str = ""

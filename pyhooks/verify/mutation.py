@@ -38,7 +38,7 @@ _BASE_TIMEOUT_S = 900.0
 _LEAST_TIMEOUT_S = 180.0
 # A test with a mutant may wait in vain for a condition. It may take this many times its duration without the mutant.
 _SLOWER = 6.0
-KILLED, SURVIVED, UNKNOWN = "killed", "survived", "unknown"
+STATUSES = KILLED, SURVIVED, UNKNOWN = "killed", "survived", "unknown"
 NOT_RUN = "not run yet"
 
 
@@ -78,11 +78,7 @@ class MutantVerdict:
 
 @dataclass(frozen=True)
 class MutationSummary:
-    """Summary of all verdicts.
-
-    Attributes:
-        reused: number of selected mutants with a stored verdict.
-    """
+    """Summary of all verdicts; ``reused`` is the number of selected mutants with a stored verdict."""
 
     verdicts: tuple[MutantVerdict, ...]
     chosen: tuple[str, ...]
@@ -367,7 +363,7 @@ class MutantResults:
         """Write ``summary.json``."""
         verdicts = self.verdicts()
         texts = {mutant.name: mutant for mutant in self._mutants}
-        counts = {status: sum(v.status == status for v in verdicts) for status in (KILLED, SURVIVED, UNKNOWN)}
+        counts = {status: sum(v.status == status for v in verdicts) for status in STATUSES}
         described = ("what", "stands_for", "file")
         rows = [asdict(v) | {key: getattr(texts[v.name], key) for key in described} for v in verdicts]
         head = {"context": self.contexts[frozenset()], "total": len(rows), **counts}

@@ -78,12 +78,8 @@ def compare(
 ) -> list[Opinion]:
     """Judge histories, and each violation of ``PLANTED`` in them, with the model and with the checkers.
 
-    Args:
-        histories: files of histories.
-        program: the compiled program.
-        seed: random seed of the victims.
-        timeout_s: bound for the model's search in a partition.
-        progress: called with a line for each history.
+    ``seed`` is the random seed of the victims, ``timeout_s`` bounds the model's search in a partition, and ``progress``
+    is called with a line for each history.
 
     Raises:
         RackgateError: a history can't be read, or the program fails.

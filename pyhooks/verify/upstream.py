@@ -238,11 +238,7 @@ def by_module(changed: Mapping[str, Sequence[str]], tests: Sequence[str]) -> dic
 
 @dataclass
 class ClassDurations:
-    """Previous durations of test classes, for estimates.
-
-    Attributes:
-        seconds: duration in seconds by arm and class.
-    """
+    """Previous durations in seconds of test classes, by arm and class, for estimates."""
 
     memory: Path
     seconds: dict[str, float] = field(default_factory=dict)

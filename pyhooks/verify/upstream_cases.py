@@ -24,12 +24,7 @@ UNLOADABLE = "NoClassDefFoundError"
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One test case of a run.
-
-    Attributes:
-        name: ``class.method``, with the parameters if it has any.
-        status: ``passed``, ``failed``, ``error`` or ``skipped``.
-    """
+    """One test case of a run: ``class.method``, with the parameters if it has any, and its status."""
 
     name: str
     status: str

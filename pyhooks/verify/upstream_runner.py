@@ -43,11 +43,7 @@ _CRASH_LINE = re.compile(
 
 @dataclass(frozen=True)
 class _Crash:
-    """Crash of a test JVM.
-
-    Attributes:
-        unloadable: the classes that stopped JUnit, as far as its messages name them.
-    """
+    """Crash of a test JVM, and the classes that stopped JUnit, as far as its messages name them."""
 
     why: str
     unloadable: tuple[str, ...] = ()
@@ -131,17 +127,11 @@ def scratch(folder: Path) -> Iterator[Path]:
 def run_classes(
     runner: KafkaTestRunner, arm: str, module: Module, wanted: Wanted, report: Callable[[ClassResult], None]
 ) -> None:
-    """Run test classes, or some of their methods, and report the result of each class.
+    """Run test classes on an arm, or some of their methods, and report the result of each class.
 
     If a class kills or blocks the JVM, the remaining classes of the batch are run again, each in its own JVM. A class
-    that still has no result is reported with an error.
-
-    Args:
-        runner: the build under test and the folders.
-        arm: ``stock``, ``overlay`` or ``patched``.
-        module: the module of the classes.
-        wanted: methods to run by class; no methods means all.
-        report: called once for each class with its result, possibly from another thread.
+    that still has no result is reported with an error. ``report`` is called once for each class, possibly from another
+    thread.
 
     Raises:
         RackgateError: Maven could not run the tests at all, or the run was interrupted.
