@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,25 +123,21 @@ def fingerprints(runs: Iterable[ClaimRun], root: Path = paths.REPO) -> dict[str,
         RackgateError: a pattern matches no file, or a file can't be parsed.
     """
     cache = fingerprint.Cache(root / CACHE.relative_to(paths.REPO))
-    by_file: dict[Path, str] = {}
-    by_series: dict[str, str] = {}
-    files_by_pattern: dict[str, list[Path]] = {}
+    # several runs have dependencies in common
+    matching = functools.cache(partial(_matching_files, root=root))
+    of_series = functools.cache(partial(_series_fingerprint, root=root, cache=cache))
+    of_file = functools.cache(partial(_file_fingerprint, cache=cache))
     by_run = {}
     for run in runs:
         depends: dict[str, str] = {}
         files: set[Path] = set()
         for name in run.depends:
             if name in (SERIES, OVERLAY):
-                if name not in by_series:
-                    by_series[name] = _series_fingerprint(name, root, cache)
-                depends[name] = by_series[name]
-                continue
-            if name not in files_by_pattern:
-                files_by_pattern[name] = _matching_files(name, root)
-            by_file |= {path: _file_fingerprint(path, cache) for path in files_by_pattern[name] if path not in by_file}
-            files.update(files_by_pattern[name])
-            depends[name] = fingerprint.combined(by_file[path] for path in files_by_pattern[name])
-        by_run[run.id] = Fingerprints(depends, fingerprint.combined(by_file[path] for path in files))
+                depends[name] = of_series(name)
+            else:
+                files.update(matching(name))
+                depends[name] = fingerprint.combined(map(of_file, matching(name)))
+        by_run[run.id] = Fingerprints(depends, fingerprint.combined(map(of_file, files)))
     cache.save()
     return by_run
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections import Counter
@@ -87,8 +88,4 @@ def html(claims: Claims, results: EvidenceResults, artifacts: str) -> str:
 
 def write(claims: Claims, results: EvidenceResults, path: Path, folder: Path = EVIDENCE) -> None:
     """Write the page; its links to artifacts are relative to it."""
-    up = folder.resolve()
-    beside = path.parent.resolve()
-    common = next(parent for parent in (beside, *beside.parents) if up.is_relative_to(parent))
-    steps = [".."] * len(beside.relative_to(common).parts) + list(up.relative_to(common).parts)
-    write_text(path, html(claims, results, "/".join(steps) or "."))
+    write_text(path, html(claims, results, os.path.relpath(folder.resolve(), path.parent.resolve())))

@@ -95,36 +95,26 @@ def _overlay_jar(jar: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[st
 def _artifact(id_: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return an artifact of ``kafka.toml``; its scope is "excluded" because the overlay does not contain it."""
     group, name, version, classifier = [*id_.split(":"), ""][:4]
-    purl = _purl(group, name, version, classifier, "jar")
-    return {
-        "type": "library",
-        "bom-ref": purl,
-        "group": group,
-        "name": name,
-        "version": version,
-        "purl": purl,
-        "scope": "excluded",
-        "hashes": _hashes(manifest["artifacts"][id_]),
-    }
+    file = Download(group, name, version, classifier, "jar", Path())
+    return {**_library(file, manifest["artifacts"][id_]), "scope": "excluded"}
 
 
 def _tools(pins: Mapping[str, str]) -> list[dict[str, Any]]:
-    components = []
-    for path, digest in sorted(pins.items()):
-        file = Download.parse(path, Path())
-        purl = _purl(file.group, file.name, file.version, file.classifier, file.type)
-        components.append(
-            {
-                "type": "library",
-                "bom-ref": f"build:{purl}",
-                "group": file.group,
-                "name": file.name,
-                "version": file.version,
-                "purl": purl,
-                "hashes": _hashes(digest),
-            }
-        )
-    return components
+    libraries = [_library(Download.parse(path, Path()), digest) for path, digest in sorted(pins.items())]
+    return [{**library, "bom-ref": f"build:{library['purl']}"} for library in libraries]
+
+
+def _library(file: Download, digest: str) -> dict[str, Any]:
+    purl = _purl(file.group, file.name, file.version, file.classifier, file.type)
+    return {
+        "type": "library",
+        "bom-ref": purl,
+        "group": file.group,
+        "name": file.name,
+        "version": file.version,
+        "purl": purl,
+        "hashes": _hashes(digest),
+    }
 
 
 def _hashes(digest: str) -> list[dict[str, str]]:

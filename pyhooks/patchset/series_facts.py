@@ -111,18 +111,16 @@ class Jar:
     """
 
     def __init__(self, path: Path, fallback: Jar | None = None) -> None:
-        self._fallback = fallback
+        self._content: dict[str, bytes] = dict(fallback._content) if fallback else {}
         try:
             with zipfile.ZipFile(path) as archive:
-                self._content = {name: archive.read(name) for name in archive.namelist() if _is_relevant(name)}
+                self._content |= {name: archive.read(name) for name in archive.namelist() if _is_relevant(name)}
         except (OSError, zipfile.BadZipFile) as error:
             raise RackgateError(f"{path}: can't be read: {error}; run `rackgate build --force`") from error
 
     def read(self, name: str) -> bytes | None:
         """Return the content of an entry, or None."""
-        if name in self._content:
-            return self._content[name]
-        return self._fallback.read(name) if self._fallback else None
+        return self._content.get(name)
 
     def parents(self, name: str) -> list[str]:
         """Return simple names of a class's superclasses, nearest first, until one is outside the jars' entries.

@@ -80,11 +80,9 @@ LIMITS: Mapping[str, float] = {"bytes": 0.5, "ns": 5.0, "percent": 3.0}
 
 def trimmed_mean(values: Floats, trim: float = _TRIM) -> Floats:
     """Return the mean along the last axis without the lowest and highest ``trim`` share: outliers must not count."""
-    count = values.shape[-1]
-    cut = math.floor(count * trim)
-    ordered = np.sort(values, axis=-1)
-    kept: Floats = ordered[..., cut : count - cut]
-    return np.asarray(kept.mean(axis=-1), dtype=np.float64)
+    from scipy import stats
+
+    return np.asarray(stats.trim_mean(values, trim, axis=-1), dtype=np.float64)
 
 
 @cache
@@ -190,7 +188,16 @@ def compare(comparison: Comparison, forks: Sequence[Fork], tail: float = ONE_LOO
     cpu = [f.cpu_ns for f in stock], [f.cpu_ns for f in other]
     medians = [f.median_ns for f in stock], [f.median_ns for f in other]
     bytes_ = [f.bytes_ for f in stock], [f.bytes_ for f in other]
-    measured = {"bytes": interval(*bytes_), "ns": interval(*cpu), "percent": interval(*cpu, relative=True)}
+    # A trimmed mean ignores effects in fewer than a fifth of the forks, such as rare decisions of the JIT compiler; a
+    # plain mean includes them.
+    measured, untrimmed = (
+        {
+            "bytes": interval(*bytes_, trim=trim),
+            "ns": interval(*cpu, trim=trim),
+            "percent": interval(*cpu, relative=True, trim=trim),
+        }
+        for trim in (_TRIM, 0.0)
+    )
     result["warming"] = {
         name: round(sum(f.was_warming for f in side) / len(rounds), 3)
         for name, side in (("stock", stock), ("other", other))
@@ -202,13 +209,6 @@ def compare(comparison: Comparison, forks: Sequence[Fork], tail: float = ONE_LOO
     ]
     result["stock_ns"], result["other_ns"] = (round(float(trimmed_mean(np.asarray(side))), 3) for side in cpu)
     result["stock_bytes"] = round(float(np.median([f.bytes_ for f in stock])), 3)
-    # A trimmed mean ignores effects in fewer than a fifth of the forks, such as rare decisions of the JIT compiler; a
-    # plain mean includes them.
-    untrimmed = {
-        "bytes": interval(*bytes_, trim=0.0),
-        "ns": interval(*cpu, trim=0.0),
-        "percent": interval(*cpu, relative=True, trim=0.0),
-    }
     result["untrimmed"] = {name: _plain(estimates) for name, estimates in untrimmed.items()}
     result["ratio"] = _ratio(measured["percent"])
     # The median slice includes what the fastest leaves out, such as cache misses caused by other programs.
