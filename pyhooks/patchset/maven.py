@@ -6,6 +6,7 @@ import functools
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ def maven(
         timeout_s: timeout in seconds.
 
     Raises:
-        RackgateError: Maven failed; the message names the source file and line, or the artifact.
+        RackgateError: Maven failed; the message names the source file and line, or the artifact, or the timeout.
     """
     if not shutil.which("mvn"):
         raise RackgateError(f"{task}: mvn is not installed; install the package maven")
@@ -108,8 +109,8 @@ def maven(
         run(
             [*command, "-f", pom.name, *goals], task=task, cwd=pom.parent, env=environment, log=log, timeout_s=timeout_s
         )
-    except RackgateError:
-        if not log.exists():
+    except RackgateError as error:
+        if not log.exists() or isinstance(error.__cause__, subprocess.TimeoutExpired):
             raise
         raise explain(task, log.read_text(encoding="utf-8", errors="replace"), log) from None
 

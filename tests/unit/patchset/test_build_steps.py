@@ -311,6 +311,19 @@ def test_maven_errors_become_one_line(output: str, message: str, project: str) -
     assert error.project == project
 
 
+def test_a_timeout_of_maven_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin" / "mvn"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    with pytest.raises(RackgateError, match=r"^compile: mvn did not end within 0 s$"):
+        maven.maven(
+            tmp_path / "pom.xml", ["test"],
+            repository=tmp_path, online=False, task="compile", log=tmp_path / "log", timeout_s=0.2,
+        )  # fmt: skip
+
+
 def test_a_missing_template_value_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="'names' is undefined"):
         maven.render("reactor.xml.j2", tmp_path / "pom.xml")
