@@ -38,6 +38,7 @@ help:
 	@echo "make site    all documents as one site with a search, out/site/index.html; fails at a broken link (seconds)"
 	@echo "make results  the table of runs in kip/results.md, from kip/evidence"
 	@echo "make check   ruff, mypy --strict, import layers, the patch series, the claims about the KIP"
+	@echo "make ported  the series on the earlier Kafka 4.2.1: applied, built, and a system test; not part of make test"
 	@echo "make build   the patched Kafka alone; with KAFKA=VERSION, here and in every other target, on that version"
 	@echo "make upstream      Kafka's own tests of what the series touches, stock against overlay, case by case"
 	@echo "make upstream-all  every test class of the touched modules (hours; goes on where it was interrupted)"
@@ -129,6 +130,18 @@ tests-beside: $(VENV)/ready
 test: tests-beside
 	@$(BIN)/pytest -m alone tests/live
 	echo "make test: check, pytest, Kafka's PartitionTest, the cost of the gate and the system tests passed"
+
+# The series on other versions of Kafka: whether it applies, the build, and a system test, which rejects records. Not part of
+# make test, since a fresh clone downloads and compiles another Kafka for it.
+PORTED := 4.2.1
+.PHONY: ported
+ported: $(VENV)/ready $(DUCKTAPE_VENV)/ready
+	@for version in $(PORTED); do
+	    $(BIN)/rackgate --kafka $$version build
+	    $(BIN)/rackgate --kafka $$version patch check
+	    $(BIN)/rackgate --kafka $$version system run kip_test.py::KipTest.test_a_whole_rack_shut_down --jobs 1 \
+	        --run-dir out/system-$$version
+	done
 
 check: $(VENV)/ready
 	@$(BIN)/ruff check .
