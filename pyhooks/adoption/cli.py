@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -19,8 +18,7 @@ from pyhooks.placement.check_cli import WIDTH, select_topics
 from pyhooks.placement.preflight_cli import parse_controller_racks, preflight_words, query_facts, repeated
 
 if TYPE_CHECKING:
-    from pyhooks.adoption.plan import AdoptionStep, StepName
-    from pyhooks.adoption.run import Adoption
+    from pyhooks.adoption.plan import AdoptionStep
     from pyhooks.lab.mbeans import SocketSource
     from pyhooks.placement.preflight_judgement import PreflightFacts
 
@@ -89,63 +87,13 @@ def adopt_command(
     Exit status: 0 all steps are done, up to --until; 1 stopped at a check that is not met, or nothing was agreed to; 2
     something is unknown, or the cluster could not be queried. With --dry-run steps with changes to make count as done.
     """
-    from pyhooks.adoption.plan import exit_status
-
-    adoption, cluster_id = _adoption(
-        topics, bootstrap, command_config, racks, until, bootstrap_controller, controller_rack or [], jmx or [], lab,
-        timeout, yes=yes, accepted=accept_report, as_json=as_json,
-    )  # fmt: skip
-    steps = adoption.plan()[0] if dry_run else adoption.run()
-    status = exit_status(steps, until, dry_run=dry_run)
-    if as_json:
-        names = [topic.name for topic in adoption.context.goal.topics]
-        report = {
-            "cluster": cluster_id,
-            "racks": racks,
-            "topics": names,
-            "until": until,
-            "dry_run": dry_run,
-            "status": status,
-            "steps": [step_json(step) for step in steps],
-        }
-        typer.echo(json.dumps(report, indent=1))
-    elif dry_run:
-        for step in steps[: [step.name for step in steps].index(until) + 1]:
-            print_step(step)
-            if step.state != "done":
-                for command in step.commands:
-                    typer.echo(f"  {command}")
-    end_command(status)
-
-
-def _adoption(
-    topics: Sequence[str],
-    bootstrap: str,
-    command_config: Path | None,
-    racks: int,
-    until: StepName,
-    bootstrap_controller: str,
-    controller_rack: Sequence[str],
-    jmx: Sequence[str],
-    lab: str | None,
-    timeout_s: float,
-    *,
-    yes: bool,
-    accepted: bool,
-    as_json: bool,
-) -> tuple[Adoption, str]:
-    """Query the cluster once, and return the adoption of the topics and the cluster's id.
-
-    Raises:
-        RackgateError: the cluster can't be queried, or has no such topic.
-    """
-    from pyhooks.adoption.plan import AdoptionContext
+    from pyhooks.adoption.plan import AdoptionContext, exit_status
     from pyhooks.placement.preflight_judgement import PreflightGoal
     from pyhooks.placement.readiness import CommandWriter
 
     commands = CommandWriter(bootstrap, str(command_config or ""))
-    given_racks = parse_controller_racks(controller_rack)
-    words = preflight_words(racks, bootstrap_controller, controller_rack, jmx)
+    given_racks = parse_controller_racks(controller_rack or [])
+    words = preflight_words(racks, bootstrap_controller, controller_rack or [], jmx or [])
     sources: Sequence[SocketSource] = ()
     if not bootstrap:
         attached = lab_processes.attach(lab, otherwise="name the cluster with --bootstrap host:port")
@@ -155,7 +103,7 @@ def _adoption(
         sources = lab_sources(attached)
 
     def query() -> PreflightFacts:
-        return query_facts(bootstrap, command_config, bootstrap_controller, given_racks, jmx, timeout_s)
+        return query_facts(bootstrap, command_config, bootstrap_controller, given_racks, jmx or [], timeout)
 
     facts = query()
     first = [facts]
@@ -175,15 +123,15 @@ def _adoption(
         commands,
         commands.rackgate("preflight", *repeated("--topic", topics), *words),
         commands.rackgate("adopt", *words, *jmx_needed, "--until", "report", *topics),
-        accepted,
+        accept_report,
     )
     cluster = JavaCluster(
         bootstrap,
         client_config(command_config),
         lambda: first.pop() if first else query(),
-        jmx=jmx,
+        jmx=jmx or [],
         sources=brokers,
-        timeout_s=timeout_s,
+        timeout_s=timeout,
     )
 
     def agrees(step: AdoptionStep) -> bool:
@@ -200,7 +148,28 @@ def _adoption(
         if not as_json:
             print_step(step)
 
-    return Adoption(cluster, context, until, agrees, show), facts.cluster.cluster_id
+    adoption = Adoption(cluster, context, until, agrees, show)
+    steps = adoption.plan()[0] if dry_run else adoption.run()
+    status = exit_status(steps, until, dry_run=dry_run)
+    if as_json:
+        names = [topic.name for topic in adoption.context.goal.topics]
+        report = {
+            "cluster": facts.cluster.cluster_id,
+            "racks": racks,
+            "topics": names,
+            "until": until,
+            "dry_run": dry_run,
+            "status": status,
+            "steps": [step_json(step) for step in steps],
+        }
+        typer.echo(json.dumps(report, indent=1))
+    elif dry_run:
+        for step in steps[: [step.name for step in steps].index(until) + 1]:
+            print_step(step)
+            if step.state != "done":
+                for command in step.commands:
+                    typer.echo(f"  {command}")
+    end_command(status)
 
 
 def step_json(step: AdoptionStep) -> dict[str, object]:

@@ -10,15 +10,17 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeVar
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
-from pyhooks.history.events import MetricsDetails, Number, PollFailureDetails
+from pyhooks.history.events import MetricsDetails, PollFailureDetails
 from pyhooks.lab.mbeans import MetricsReading, MetricsSource
 
+V = TypeVar("V")
 # Maximum number of a JVM's read errors that a poll keeps.
 ERRORS_KEPT = 3
 _PROPERTY = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*"|[^,]*)')
@@ -103,16 +105,7 @@ class Poll:
                 errors=errors,
             )
             return failure.event_at(self.mono_ns, self.wall_ms, "unknown", rack=self.rack)
-        values: dict[str, Number | None] = {}
-        topics: dict[str, dict[str, Number | None]] = {}
-        partitions: dict[str, dict[str, Number | None]] = {}
-        for metric in self.metrics:
-            if metric.topic is None:
-                values[metric.name] = metric.value
-            elif metric.partition is None:
-                topics.setdefault(metric.topic, {})[metric.name] = metric.value
-            else:
-                partitions.setdefault(f"{metric.topic}-{metric.partition}", {})[metric.name] = metric.value
+        values, topics, partitions = by_subject((metric, metric.value) for metric in self.metrics)
         columns = sorted({name for row in partitions.values() for name in row})
         response = MetricsDetails(
             broker=self.broker,
@@ -124,9 +117,29 @@ class Poll:
             values=values,
             topics=topics,
             columns=tuple(columns),
-            partitions={key: tuple(row.get(name) for name in columns) for key, row in partitions.items()},
+            partitions={
+                f"{topic}-{number}": tuple(row.get(name) for name in columns)
+                for (topic, number), row in partitions.items()
+            },
         )
         return response.event_at(self.mono_ns, self.wall_ms, "ok", rack=self.rack)
+
+
+def by_subject(
+    metrics: Iterable[tuple[Metric, V]],
+) -> tuple[dict[str, V], dict[str, dict[str, V]], dict[tuple[str, int], dict[str, V]]]:
+    """Group values of metrics by name: of the node, by topic, and by topic and partition."""
+    values: dict[str, V] = {}
+    topics: dict[str, dict[str, V]] = {}
+    partitions: dict[tuple[str, int], dict[str, V]] = {}
+    for metric, value in metrics:
+        if metric.topic is None:
+            values[metric.name] = value
+        elif metric.partition is None:
+            topics.setdefault(metric.topic, {})[metric.name] = value
+        else:
+            partitions.setdefault((metric.topic, metric.partition), {})[metric.name] = value
+    return values, topics, partitions
 
 
 def rows(event: Event) -> Iterator[Metric]:

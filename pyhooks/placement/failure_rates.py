@@ -89,11 +89,6 @@ def parse_probabilities(
     )
 
 
-def default_probabilities() -> FailureProbabilities:
-    """Return the default probabilities."""
-    return parse_probabilities(*(default.value for default in DEFAULTS))
-
-
 def parse_unavailable_share(text: str, option: str) -> float:
     """Parse a share of time: a probability (``0.01``), or outages a year and their duration (``4x1h``).
 

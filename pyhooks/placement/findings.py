@@ -158,7 +158,7 @@ def cluster_findings(cluster: ClusterSnapshot, default: IsrRequirements | None) 
         means = f"all brokers are in rack {min(racks)}, so no placement survives its loss"
         findings.append(Finding("notice", "one-rack", means, "add brokers in another rack"))
     for similar in similar_racks(racks):
-        names = names_text(list(map(repr, similar)))
+        names = names_text(map(repr, similar))
         means = f"racks {names} differ only in case or spaces, and count as different"
         findings.append(Finding("notice", "similar-racks", means, "set the same broker.rack on all brokers of a rack"))
     if default is not None and default.min_racks > max(1, len(racks)):
@@ -232,9 +232,7 @@ def _quorum_findings(cluster: ClusterSnapshot, rack_count: int) -> Iterable[Find
         return
     not_brokers = [voter for voter in cluster.voters if voter not in cluster.brokers]
     if not_brokers:
-        means = (
-            f"controllers {names_text(list(map(str, not_brokers)))} are not brokers: Kafka does not know their racks"
-        )
+        means = f"controllers {names_text(not_brokers)} are not brokers: Kafka does not know their racks"
         yield Finding(
             "notice", "quorum-racks-unknown", means, "make sure that no rack has half of the controllers or more"
         )
@@ -278,7 +276,7 @@ def _forecast_findings(
     for notes in notes_by_kind.values():
         first = notes[0][1]
         values = {
-            "racks": names_text(list(map(rack_name, first.racks))) or "none",
+            "racks": names_text(map(rack_name, first.racks)) or "none",
             "names": _any_of(first.noun, {name for _, note in notes for name in note.names}),
             "brokers": brokers_text({broker for _, note in notes for broker in note.brokers}),
         }
@@ -451,10 +449,11 @@ def _any_of(noun: str, names: Collection[str]) -> str:
 
 def brokers_text(brokers: Collection[int]) -> str:
     """Format broker ids for a sentence, shortened if there are many."""
-    return f"broker{'s' * (len(brokers) > 1)} {names_text(list(map(str, sorted(brokers))))}"
+    return f"broker{'s' * (len(brokers) > 1)} {names_text(sorted(brokers))}"
 
 
-def names_text(names: Sequence[str]) -> str:
-    """Format names for a sentence, shortened if there are many."""
-    more = len(names) - MANY
-    return ", ".join(names) if more <= 1 else f"{', '.join(names[:MANY])} and {more} more"
+def names_text(names: Iterable[object]) -> str:
+    """Format names or ids for a sentence, shortened if there are many."""
+    texts = list(map(str, names))
+    more = len(texts) - MANY
+    return ", ".join(texts) if more <= 1 else f"{', '.join(texts[:MANY])} and {more} more"

@@ -184,7 +184,7 @@ def query_facts(
         unanswered: dict[str, str] = {}
         if jmx:
             report_step("querying JMX")
-            reports, unanswered = preflight_query.query_jmx(jmx, timeout_s=timeout_s)
+            reports, unanswered = preflight_query.query_ports(jmx, preflight_query.read_versions, timeout_s=timeout_s)
     return PreflightFacts(
         observation.cluster, observation.enforcement, controllers, controller_racks, reports, unanswered
     )

@@ -72,6 +72,12 @@ class PreflightFacts:
         known = {**self.cluster.racks, **self.controller_racks}
         return {voter: known[voter] for voter in self.cluster.voters or () if known.get(voter, NO_RACK) != NO_RACK}
 
+    @property
+    def by_role(self) -> tuple[tuple[str, Mapping[int, BrokerResponse]], ...]:
+        """Responses of brokers, and of controllers if they were asked."""
+        brokers = ("brokers", self.enforcement.responses)
+        return (brokers, ("controllers", self.controllers.responses)) if self.controllers is not None else (brokers,)
+
     def level(self, feature: str) -> int:
         """Return the lowest finalized level of a feature that a broker reported; 0 if none did."""
         return min((response.levels.get(feature, 0) for response in self.enforcement.responses.values()), default=0)
@@ -295,13 +301,13 @@ def _restart_each(change: str, brokers: Sequence[int], commands: CommandWriter) 
 
 def _restart_controllers(change: str, controllers: Sequence[int], commands: CommandWriter) -> str:
     status = commands.kafka("metadata-quorum", "describe", "--replication")
-    names = names_text(list(map(str, controllers)))
+    names = names_text(controllers)
     return f"# on controllers {names}: {change}, then restart them one after another, the active one last:\n{status}"
 
 
 def _controllers(facts: PreflightFacts, commands: CommandWriter) -> Iterator[ReadinessFinding]:
     voters = [voter for voter in facts.cluster.voters or () if voter not in facts.cluster.brokers]
-    subject = f"controllers {names_text(list(map(str, voters)))}" if voters else "controllers"
+    subject = f"controllers {names_text(voters)}" if voters else "controllers"
     because = facts.cluster.unanswered.get("quorum", "") or ("not reported" if facts.cluster.voters is None else "")
     again = commands.rackgate("preflight", "--bootstrap-controller", "HOST:PORT")
     if facts.controllers is None:
@@ -331,7 +337,7 @@ def _controllers(facts: PreflightFacts, commands: CommandWriter) -> Iterator[Rea
     if stock:
         releases = {release_of(facts.controllers.responses[node].metadata_version) for node in stock}
         text = f"they run Kafka {', '.join(sorted(releases))} without the overlay: the feature is rejected"
-        subject = f"controllers {names_text(list(map(str, stock)))}"
+        subject = f"controllers {names_text(stock)}"
         bases = {_base_of(facts.controllers.responses[node], None) or paths.kafka_version() for node in stock}
         change = f"run Kafka {' or '.join(sorted(bases))} with its overlay first on the classpath"
         remedy = _restart_controllers(change, stock, commands)
@@ -442,10 +448,7 @@ def _ignored_replicas(
 
 def _racks_in_properties(facts: PreflightFacts, commands: CommandWriter) -> Iterator[ReadinessFinding]:
     """Yield findings about R in properties, of which the active controller's becomes the cluster's first value."""
-    nodes = [("brokers", facts.enforcement.responses)]
-    if facts.controllers is not None:
-        nodes.append(("controllers", facts.controllers.responses))
-    for role, responses in nodes:
+    for role, responses in facts.by_role:
         by_value: dict[int, list[int]] = {}
         for node, response in sorted(responses.items()):
             racks = response.default.racks if response.default else None
@@ -461,7 +464,7 @@ def _racks_in_properties(facts: PreflightFacts, commands: CommandWriter) -> Iter
             text = f"{MIN_INSYNC_RACKS}={value} stands only in their properties: {effect}"
             restart = _restart_each if role == "brokers" else _restart_controllers
             remedy = restart(f"remove {MIN_INSYNC_RACKS} from the properties", found, commands)
-            subject = f"{role} {names_text(list(map(str, found)))}"
+            subject = f"{role} {names_text(found)}"
             yield ReadinessFinding("racks-only-in-properties", "obstacle", subject, text, remedy)
 
 
@@ -611,13 +614,10 @@ def _unclean_elections(
             yield ReadinessFinding("unclean-election", "obstacle", name, text, remedy)
         elif sources:
             inherited.add(name)
-    nodes = [("brokers", facts.enforcement.responses)]
-    if facts.controllers is not None:
-        nodes.append(("controllers", facts.controllers.responses))
-    for role, responses in nodes:
+    for role, responses in facts.by_role:
         found = [node for node, response in sorted(responses.items()) if "" in response.unclean]
         if found or (role == "brokers" and inherited):
-            subject = f"{role} {names_text(list(map(str, found)))}" if found else "brokers"
+            subject = f"{role} {names_text(found)}" if found else "brokers"
             topics = f", for topics {names_text(sorted(inherited))}" if inherited else ""
             remedy = _set_default(off, commands)
             yield ReadinessFinding("unclean-election", "obstacle", subject, f"{text}{topics}", remedy)
@@ -628,7 +628,7 @@ def _controller_racks(facts: PreflightFacts) -> Iterator[ReadinessFinding]:
     racks = facts.voter_racks
     missing = [voter for voter in voters if voter not in racks]
     if missing or not voters:
-        names = names_text(list(map(str, missing)))
+        names = names_text(missing)
         text = "their racks are not known, so it is unknown whether the loss of a rack leaves a majority"
         remedy = "# name them: --controller-rack ID=RACK for each"
         yield ReadinessFinding("controller-racks-unknown", "notice", f"controllers {names}".strip(), text, remedy)
@@ -641,7 +641,7 @@ def _controller_racks(facts: PreflightFacts) -> Iterator[ReadinessFinding]:
         remedy = "# place controllers in three racks, or outside of the brokers' racks"
         # with fewer controllers or racks no placement survives
         avoidable = total > 2 and len({*racks.values(), *facts.cluster.racks.values()} - {NO_RACK}) > 2
-        subject = f"controllers {names_text(list(map(str, inside)))}"
+        subject = f"controllers {names_text(inside)}"
         yield ReadinessFinding("quorum-loss", "obstacle" if avoidable else "notice", subject, text, remedy)
 
 

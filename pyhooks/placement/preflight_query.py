@@ -47,16 +47,6 @@ def query_controllers(bootstrap: str, config: Mapping[str, str], *, timeout_s: f
     return query_each_broker(addresses, {}, config, timeout_s=timeout_s, unclean=True)
 
 
-def query_jmx(addresses: Sequence[str], *, timeout_s: float) -> tuple[dict[int, JmxReport], dict[str, str]]:
-    """Query JMX ports for versions; return the reports by node id, and the reasons of others by address.
-
-    Args:
-        addresses: ``host:port`` of JMX ports without authentication and encryption.
-        timeout_s: timeout of all requests together.
-    """
-    return query_ports(addresses, _read_report, timeout_s=timeout_s)
-
-
 def query_ports(
     addresses: Sequence[str], read: Callable[[Any], Report], *, timeout_s: float
 ) -> tuple[dict[int, Report], dict[str, str]]:
@@ -124,7 +114,8 @@ def _app_infos(server: Any) -> dict[int, Any]:
     return {int(node): name for node, name in ids.items() if node.isdecimal()}
 
 
-def _read_report(server: Any) -> JmxReport:
+def read_versions(server: Any) -> JmxReport:
+    """Return the versions that a Kafka node reports over a Java ``MBeanServerConnection``."""
     infos = _app_infos(server)
     version = str(server.getAttribute(infos[min(infos)], "Version"))
     pattern = jpype.JClass("javax.management.ObjectName")

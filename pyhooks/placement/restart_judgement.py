@@ -179,10 +179,10 @@ def _quorum_findings(
     running = voters - brokers - frozenset(cluster.late_voters)
     if 2 * len(running) > len(voters):
         return
-    subject = f"controllers {names_text(list(map(str, sorted(voters & brokers))))}"
+    subject = f"controllers {names_text(sorted(voters & brokers))}"
     text = f"{len(running)} of {len(voters)} controllers would be left, which is no majority"
     if 2 * len(voters - brokers) > len(voters):
-        late = names_text(list(map(str, sorted(frozenset(cluster.late_voters) - brokers))))
+        late = names_text(sorted(frozenset(cluster.late_voters) - brokers))
         remedy = f"# wait until controllers {late} have caught up\n{status}"
         yield ReadinessFinding("restart-stops-controllers-now", "obstacle", subject, text, remedy)
         return

@@ -20,7 +20,7 @@ from pyhooks.kafka.cluster_metadata import Partition
 from pyhooks.kafka.features import level_of
 from pyhooks.lab.cluster_control import ProcessState
 from pyhooks.lab.mbeans import MetricsSource
-from pyhooks.lab.metrics import Poll, Poller
+from pyhooks.lab.metrics import Poll, Poller, by_subject
 from pyhooks.watch.history_tail import HistoryTail
 from pyhooks.watch.observation import (
     BrokerMetrics,
@@ -416,19 +416,8 @@ class Collector:
 
 def node_metrics(poll: Poll) -> BrokerMetrics:
     """Group the metrics of a poll by node, topic and partition."""
-    values: dict[str, float] = {}
-    topic_values: dict[tuple[str, str], float] = {}
-    partitions: dict[tuple[str, int], dict[str, float]] = {}
-    for metric in poll.metrics:
-        if metric.value is None:
-            continue
-        if metric.topic is None:
-            values[metric.name] = metric.value
-        elif metric.partition is None:
-            topic_values[metric.topic, metric.name] = metric.value
-        else:
-            partitions.setdefault((metric.topic, metric.partition), {})[metric.name] = metric.value
-    return BrokerMetrics(poll.mono_ns, values, topic_values, partitions)
+    known = ((metric, metric.value) for metric in poll.metrics if metric.value is not None)
+    return BrokerMetrics(poll.mono_ns, *by_subject(known))
 
 
 def _parse_requirements(values: Mapping[str, Any]) -> TopicRequirements:

@@ -66,7 +66,7 @@ class BrokerMetrics:
 
     requested_ns: int  # monotonic time of the poll
     values: Mapping[str, float]  # values of the whole node by name
-    topics: Mapping[tuple[str, str], float] = field(default_factory=dict)  # value by (topic, name)
+    topics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # values by name, by topic
     # values by name, by (topic, partition)
     partitions: Mapping[tuple[str, int], Mapping[str, float]] = field(default_factory=dict)
 

@@ -253,13 +253,13 @@ def _outcomes(
 
 def _failed(topic: str, now: Observation, earlier: PreviousCounters) -> float | None:
     """Return failed produce requests per second of a topic, summed over all brokers with two polls."""
-    key = (topic, FAILED_PRODUCE)
     rates = []
     for broker, previous in earlier.metrics.items():
         if (current := now.metrics.get(broker)) is not None:
             # the broker creates the meter at the topic's first failure
             seconds = (current.requested_ns - previous.requested_ns) / 1e9
-            rates.append(_rate(current.topics.get(key, 0), previous.topics.get(key, 0), seconds))
+            count, before = (poll.topics.get(topic, {}).get(FAILED_PRODUCE, 0) for poll in (current, previous))
+            rates.append(_rate(count, before, seconds))
     known = [rate for rate in rates if rate is not None]
     return sum(known) if known else None
 

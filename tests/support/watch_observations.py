@@ -56,7 +56,7 @@ def at(seconds: float, *, lost: bool = False, rates: float = 100.0) -> Observati
         }
         if lost and broker == 1:
             values["ErrorsPerSec.Produce.NOT_ENOUGH_RACKS.Count"] = (seconds - 10) * 3
-        topics = {("orders", "FailedProduceRequestsPerSec.Count"): (seconds - 10) * 3} if lost and broker == 1 else {}
+        topics = {"orders": {"FailedProduceRequestsPerSec.Count": (seconds - 10) * 3}} if lost and broker == 1 else {}
         metrics[broker] = BrokerMetrics(now_ns, values, topics, own)
     metrics[101] = BrokerMetrics(now_ns, {"ActiveControllerCount": 1, "OfflinePartitionsCount": 0})
     produced = {

@@ -30,12 +30,14 @@ from pyhooks.placement.replica_placement import Placement, distinct_placements, 
 BROKERS_BY_RACK = {"a": 2, "b": 2, "c": 1}
 RUNNER = CliRunner()
 
+DEFAULT_PROBABILITIES = ch.parse_probabilities(*(default.value for default in ch.DEFAULTS))
+
 
 def choices_for(brokers_by_rack: Mapping[str, int], max_rf: int = 5) -> tuple[Choice, ...]:
     factors = range(1, min(max_rf, sum(brokers_by_rack.values())) + 1)
     return evaluate_choices(
         [placement for rf in factors for placement in distinct_placements(brokers_by_rack, rf)],
-        ch.default_probabilities(),
+        DEFAULT_PROBABILITIES,
     )
 
 
@@ -139,7 +141,7 @@ def test_choices_cover_all_settings_and_merge_only_equal_ones() -> None:
                 choice.placement,
                 min_replicas=choice.min_replicas,
                 min_racks=racks,
-                probabilities=ch.default_probabilities(),
+                probabilities=DEFAULT_PROBABILITIES,
             )
             assert single.rejected == choice.evaluation.rejected
             assert single.worst == choice.evaluation.worst
@@ -203,11 +205,11 @@ def test_advice_does_not_depend_on_the_defaults() -> None:
     placements = [placement for rf in range(1, 6) for placement in distinct_placements(BROKERS_BY_RACK, rf)]
     usual = [
         advice.choice and settings_of(advice.choice)
-        for advice in recommend(evaluate_choices(placements, ch.default_probabilities()))
+        for advice in recommend(evaluate_choices(placements, DEFAULT_PROBABILITIES))
     ]
     for name in ("broker_away", "rack_away", "broker_destroyed", "rack_destroyed"):
         for factor in (0.1, 10.0):
-            other = replace(ch.default_probabilities(), **{name: factor * getattr(ch.default_probabilities(), name)})
+            other = replace(DEFAULT_PROBABILITIES, **{name: factor * getattr(DEFAULT_PROBABILITIES, name)})
             found = [
                 advice.choice and settings_of(advice.choice)
                 for advice in recommend(evaluate_choices(placements, other))
@@ -298,7 +300,7 @@ def test_plan_as_json_and_as_a_table(plan_folder: Path, tmp_path: Path) -> None:
 def test_the_table_fits_80_columns_and_greys_dominated_choices() -> None:
     found = choices_for(BROKERS_BY_RACK)
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="standard")
-    print_plan(console, found, recommend(found), ch.default_probabilities())
+    print_plan(console, found, recommend(found), DEFAULT_PROBABILITIES)
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     assert "…" not in "".join(lines)
@@ -366,7 +368,7 @@ def test_the_table_of_the_document_equals_the_model() -> None:
                 parse_placement(placement, "it"),
                 min_replicas=int(m),
                 min_racks=int(r),
-                probabilities=ch.default_probabilities(),
+                probabilities=DEFAULT_PROBABILITIES,
                 elr=elr,
             )
             for elr in ELRS[:2]
