@@ -20,8 +20,8 @@ from pyhooks.kafka import reassignments, tools
 from pyhooks.kafka.bulk_topics import BulkTopic
 from pyhooks.lab import kafka_process
 from pyhooks.lab.cluster_control import NetworkControl
+from pyhooks.lab.kafka_process import NODE_DISK
 from pyhooks.lab.lab import ACTIVE_CONTROLLER, BOOT_TIMEOUT_S
-from pyhooks.lab.node import NODE_DISK
 from pyhooks.lab.topology import Node, Topology
 from pyhooks.patchset.distribution import Distribution
 

@@ -30,13 +30,17 @@ class NamespaceMachine:
         return ["nsenter", f"--target={self.pid}", *namespaces, "--wdns=/", "--", *argv]
 
     def run(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> str:
-        """Run a program to its end and return its output; see ``pyhooks.lab.node.Machine.run``."""
+        """Run a program to completion and return its output.
+
+        Raises:
+            RackgateError: it timed out or ended with a nonzero status.
+        """
         return process.run(self.enter(argv), task=f"{self.name}: {argv[0]}", timeout_s=timeout_s, stdin=stdin)
 
     def popen(
         self, argv: Sequence[str], *, log: Path | None = None, env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a program that outlives the call; see ``pyhooks.lab.node.Machine.popen``."""
+        """Start a program that outlives the call; its output is written to ``log`` or discarded."""
         # Ctrl-C must end only the command that runs in the lab, not programs on its machines.
         return process.start(
             self.enter(argv), log=log or Path(os.devnull), append=True, outlives=True, env=env, start_new_session=True

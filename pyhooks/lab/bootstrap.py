@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 from pyhooks.core import paths, process, toml_config
-from pyhooks.lab import kafka_process, link_emulation, link_emulator, network, node, topology
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.namespaces import NamespaceMachine
+from pyhooks.lab import kafka_process, link_emulation, link_emulator, namespace_holder, network, topology
+from pyhooks.lab.kafka_process import NODE_DISK
 from pyhooks.lab.lab import Lab
 from pyhooks.lab.topology import Topology
 
@@ -39,6 +43,33 @@ def _write_hosts(wanted: Topology) -> None:
     process.run(["mount", "--bind", str(hosts), str(HOSTS)], task="lab: names of nodes")
 
 
+def create_machine(name: str, disk: Path) -> tuple[NamespaceMachine, subprocess.Popen[bytes]]:
+    """Create a machine with ``disk`` as its /mnt; it lasts until its init process or the caller ends.
+
+    Its namespaces are children of the caller's (the lab's). ``disk`` is created if needed.
+
+    Returns:
+        The machine, and the process that holds its namespaces, which the caller must keep.
+
+    Raises:
+        RackgateError: the kernel refused to create the namespaces.
+    """
+    disk.mkdir(parents=True, exist_ok=True)
+    command = ["unshare", "--net", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"]
+    command += [sys.executable, "-I", "-S", namespace_holder.__file__]
+    starter = process.start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    if starter.stdout is None or starter.stderr is None:
+        raise AssertionError("both are pipes")
+    if starter.stdout.readline() != b"ready\n":
+        raise RackgateError(f"{name}: no namespaces: {starter.stderr.read().decode().strip()}")
+    starter.stdout.close()
+    machine = NamespaceMachine(name, process.children(starter.pid)[0])
+    machine.run(["hostname", name])
+    machine.run(["mount", "--bind", str(disk), str(NODE_DISK)])
+    machine.run(["ip", "link", "set", "lo", "up"])
+    return machine, starter
+
+
 def create_lab(
     name: str, source: Path, run_dir: Path, *, classpath: str, agent: str, archive: str
 ) -> tuple[Lab, dict[str, subprocess.Popen[bytes]]]:
@@ -60,7 +91,7 @@ def create_lab(
     disks: dict[str, str] = {}
     for item in wanted.nodes:
         disk = paths.LAB_HOME / item.name
-        machine, holder = node.create(item.name, disk)
+        machine, holder = create_machine(item.name, disk)
         processes[f"process that holds {item.name}"] = holder
         pids[item.name], disks[item.name] = machine.pid, str(disk)
     if not link_emulation.has_netem():

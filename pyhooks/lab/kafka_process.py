@@ -18,6 +18,8 @@ ROLES: Mapping[Role, tuple[str, ...]] = {
     "combined": ("broker", "controller"),
 }
 LOG4J = Path(__file__).parent / "log4j2.properties"
+# A node sees its disk as /mnt; in the lab the same folder is <lab>/<node>.
+NODE_DISK = Path("/mnt")
 # of the metrics agent, on the disk of the node
 METRICS_SOCKET = "metrics.sock"
 

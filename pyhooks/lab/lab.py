@@ -22,8 +22,8 @@ from pyhooks.lab import echo, kafka_process, network, quorum_changes
 from pyhooks.lab.cluster_control import ProcessState, process_state_of
 from pyhooks.lab.disk_format import format_disks
 from pyhooks.lab.echo import RoundTripTimes
+from pyhooks.lab.kafka_process import NODE_DISK
 from pyhooks.lab.network import LabNetwork
-from pyhooks.lab.node import NODE_DISK
 from pyhooks.lab.topology import Node, Topology, parse
 
 if TYPE_CHECKING:

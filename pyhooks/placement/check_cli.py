@@ -229,7 +229,7 @@ def _missed_restores(
     from pyhooks.audit.audit_topic import AuditTopic
     from pyhooks.audit.journal import AuditJournal
     from pyhooks.placement.cluster_query import client_config
-    from pyhooks.placement.missed_restores import missed_restore_findings
+    from pyhooks.placement.topic_observation import missed_restore_findings
 
     # asked for even if it is not listed: it may be hidden from this principal, and that is unknown
     topic = AuditTopic(bootstrap, client_config(command_config), audit_topic, timeout_s=max(AUDIT_MIN_S, left_s / 3))

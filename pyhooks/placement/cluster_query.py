@@ -452,9 +452,9 @@ def query_each_broker(
             try:
                 left_s = min(each_s, deadline - time.monotonic())
                 requested = topics.get(broker, ())
+                requests = _describe_requests(broker, requested, keys)
                 with network_client(broker, brokers[broker], config, max(1, round(left_s * 1000))) as client:
-                    exchange = _BrokerExchange(client, frozenset(requested))
-                    responses[broker] = exchange.run(_describe_requests(broker, requested, keys), left_s)
+                    responses[broker] = _BrokerExchange(client, frozenset(requested)).run(requests, left_s)
             except jpype.JException as error:
                 responses[broker] = _reason(JavaError.of(error))
             except Exception as error:  # noqa: BLE001 - raised below, in the caller's thread

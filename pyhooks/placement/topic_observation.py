@@ -1,14 +1,17 @@
-"""Observed topic: its own R, the R in force, and what keeps a higher R from being restored. Pure functions."""
+"""Observed topic: R of its own and in force, what keeps a higher R from being restored, and missed restorations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from pyhooks.audit.audit_record import time_text
+from pyhooks.audit.journal import AuditContents
 from pyhooks.audit.replay import Lowering, Status, TopicPlan, plan_topic, status_of
 from pyhooks.kafka import gate
 from pyhooks.placement.cluster_query import ClusterObservation
+from pyhooks.placement.findings import Finding
 from pyhooks.placement.gate_forecast import CheckedTopic, ReportedPartition
 
 WAITS_SHOWN = 5
@@ -140,6 +143,27 @@ def lowering_status(
     (current,) = observed.own_values
     plan = plan_topic(observed.name, lowerings, current)
     return status_of(lowering, plan, restore_waits(plan, observed) if plan.lowered else (), at)
+
+
+def missed_restore_findings(
+    contents: AuditContents, observation: ClusterObservation, topics: Sequence[CheckedTopic], at: datetime
+) -> tuple[Finding, ...]:
+    """Return findings about missed restorations, and about an audit that is not known."""
+    findings = [
+        Finding("unknown", "audit-unknown", reason, "see rackgate audit --help, and check again")
+        for reason in contents.unknown
+    ]
+    for topic in topics:
+        open_ = contents.open_lowerings(topic.name)
+        observed = observe_topic(topic, observation) if open_ else None
+        for one in open_:
+            status, means = lowering_status(one, open_, observed, at)
+            if status in ("due", "waiting", "unfinished"):
+                terms = one.terms
+                who = f"{terms.lowered_by} lowered min.insync.racks from {terms.old_racks} to {terms.new}"
+                text = f"{who} at {time_text(terms.began)} ({terms.reason}): {means}"
+                findings.append(Finding("risk", "restore-missed", text, "restore it: rackgate restore", topic.name))
+    return tuple(findings)
 
 
 def value_text(value: int | None) -> str:

@@ -16,7 +16,7 @@ from feature_tools import ELR_FEATURE, RACKS_FEATURE
 from operations_page import RUNBOOK, commands, section
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka.tools import TOOLS
-from pyhooks.lab.node import NODE_DISK
+from pyhooks.lab.kafka_process import NODE_DISK
 from pyhooks.lab.topology import find
 from terminal_user import Person, visiting
 

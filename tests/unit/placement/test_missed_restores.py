@@ -25,8 +25,7 @@ from pyhooks.placement.gate_forecast import (
     IsrRequirements,
     ReportedPartition,
 )
-from pyhooks.placement.missed_restores import missed_restore_findings
-from pyhooks.placement.topic_observation import observe_topic
+from pyhooks.placement.topic_observation import missed_restore_findings, observe_topic
 
 RACKS = {1: "a", 2: "a", 3: "b"}
 LOWERED = IsrRequirements(ConfigValue(2, "topic"), ConfigValue(1, "topic"))
