@@ -45,7 +45,7 @@ from pyhooks.kafka.gate import Requirement
 from pyhooks.kafka.leader_agreement import wait_agreed
 from pyhooks.kafka.topics import TopicSpec
 from pyhooks.lab import topology
-from pyhooks.lab.disks import read_disks
+from pyhooks.lab.disks import DATA, read_disks
 from pyhooks.lab.topology import Node
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.final_reader import COMMITTED, ISOLATIONS, read_all
@@ -128,6 +128,7 @@ class RackScenario(Test):
         OVERLAY: whether brokers run patched Kafka; otherwise stock Kafka.
         CONTROLLER_PROPERTIES: additional properties of all controllers. M and R in them become the initial values of
             the cluster.
+        DIRECTORIES: names of each broker's log directories.
         SECONDS: maximum duration of the load.
         RESULT_TIMEOUT_S: time limit for the results of producers.
         left_out: steps that are not possible on this cluster.
@@ -137,6 +138,7 @@ class RackScenario(Test):
     OVERLAY = True
     PROPERTIES: ClassVar[Mapping[str, str]] = {}
     CONTROLLER_PROPERTIES: ClassVar[Mapping[str, str]] = {}
+    DIRECTORIES: ClassVar[Sequence[str]] = (DATA,)
     SECONDS = 600.0
     RESULT_TIMEOUT_S = 60.0
 
@@ -151,7 +153,8 @@ class RackScenario(Test):
             broker_properties={**layout.broker_properties, **self.PROPERTIES},
             controller_properties={**layout.controller_properties, **self.CONTROLLER_PROPERTIES},
         )
-        self.kafka = RackKafka(test_context, layout, Distribution.load().classpath(overlay=self.OVERLAY))
+        classpath = Distribution.load().classpath(overlay=self.OVERLAY)
+        self.kafka = RackKafka(test_context, layout, classpath, self.DIRECTORIES)
         self.clients = Clients(test_context)
         self.producers: list[Program] = []
         self.observer: Program | None = None

@@ -85,6 +85,7 @@ class Hosts:
         agent: jar of the metrics agent (``pyhooks.lab.mbeans``) on the hosts, or empty for none.
         stop_timeout_s: time limit of a controlled shutdown: a broker hands over leaderships and flushes its logs.
         process_history: records starts and ends of Kafka (``pyhooks.history.process_events``), or None.
+        directories: names of a broker's log directories below ``home``; the first one has the cluster's metadata, too.
     """
 
     topology: Topology
@@ -99,6 +100,7 @@ class Hosts:
     agent: str = ""
     stop_timeout_s: float = 90.0
     process_history: History | None = None
+    directories: Sequence[str] = (DATA,)
 
     @property
     def home(self) -> str:
@@ -119,6 +121,13 @@ class Hosts:
     def data(self) -> str:
         """Path of the folder that contains a node's disk."""
         return f"{self.home}/{DATA}"
+
+    def log_directories(self, node: Node) -> list[str]:
+        """Return the paths of a node's log directories; a controller has one."""
+        return [f"{self.home}/{name}" for name in self._directory_names(node)]
+
+    def _directory_names(self, node: Node) -> Sequence[str]:
+        return self.directories if node.is_broker else (DATA,)
 
     @cached_property
     def admin(self) -> AdminClient:
@@ -330,12 +339,14 @@ class Hosts:
         return self.run_on(node, f"sed -n s/^directory.id=//p {shlex.quote(self.data)}/meta.properties").strip()
 
     def wipe(self, node: Node) -> str:
-        """Delete the disk of a node whose Kafka does not run, and return its directory id."""
+        """Delete the disk of a node whose Kafka does not run, all log directories, and return its directory id."""
         if self.kafka_pid(node) is not None:
             raise RackgateError(f"{node.name}: Kafka runs, so the disk can't be deleted")
         identity = self.directory_id(node)
-        # Renamed first, so that a disk exists completely or not at all.
-        self.run_in_folder(node, 'rm -rf -- "$2"; mv -- "$1" "$2"; rm -rf -- "$2"', DATA, quorum_changes.DELETED_NAME)
+        # Renamed first, so that a directory exists completely or not at all.
+        for name in self._directory_names(node):
+            script = 'rm -rf -- "$2"; mv -- "$1" "$2"; rm -rf -- "$2"'
+            self.run_in_folder(node, script, name, quorum_changes.DELETED_NAME)
         return identity
 
     def copy_disk(self, node: Node, into: Path) -> BrokerDisk:
@@ -345,15 +356,17 @@ class Hosts:
         if not self._test(node, f"-d {shlex.quote(self.data)}"):
             return disk
         without = " ".join(f"--exclude='*.{kind}'" for kind in ("index", "timeindex", "txnindex"))
-        self.run_in_folder(node, f"tar {without} -cf {PACKED} {DATA}")
-        into.mkdir(parents=True)
+        # A partition is in one of a broker's directories, so that one folder can hold the contents of all.
+        contents = " ".join(f"-C {shlex.quote(path)} ." for path in self.log_directories(node))
+        self.run_in_folder(node, f"tar {without} -cf {PACKED} {contents}")
+        disk.data.mkdir(parents=True)
         local = into / "disk.tar"
         with self._connection(node):
             self.accounts[node.name].copy_from(f"{self.home}/{PACKED}", str(local))
         self.run_in_folder(node, f"rm {PACKED}")
         # Not tarfile: in early releases of Python 3.11 (Debian 12) it can't prevent extraction to paths elsewhere.
         process.run(
-            ["tar", "-C", str(into), "-xf", str(local)],
+            ["tar", "-C", str(disk.data), "-xf", str(local)],
             task=f"unpack the disk of {node.name}",
             timeout_s=TOOL_TIMEOUT_S,
         )
@@ -410,7 +423,7 @@ class Hosts:
 
     def clear_disk(self, node: Node) -> None:
         """Delete the remains of a disk that is not formatted."""
-        self.run_in_folder(node, 'rm -rf -- "$@"', DATA, quorum_changes.DELETED_NAME)
+        self.run_in_folder(node, 'rm -rf -- "$@"', *self._directory_names(node), quorum_changes.DELETED_NAME)
 
     def quorum(self, brokers: Sequence[Node]) -> Quorum:
         """Return the metadata quorum, as reported by the first of ``brokers`` that responds."""

@@ -15,11 +15,13 @@ from ducktape_tests.services.clients import ClientHost
 from ducktape_tests.services.host_folder import DELETE, HostFolder, host_root
 from ducktape_tests.services.host_network import HostNetwork, of_lab
 from ducktape_tests.services.hosts import Hosts
+from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka import reassignments, tools
 from pyhooks.kafka.bulk_topics import BulkTopic
 from pyhooks.lab import kafka_process
 from pyhooks.lab.cluster_control import NetworkControl
+from pyhooks.lab.disks import DATA
 from pyhooks.lab.kafka_process import NODE_DISK
 from pyhooks.lab.lab import ACTIVE_CONTROLLER, BOOT_TIMEOUT_S
 from pyhooks.lab.topology import Node, Topology
@@ -33,9 +35,10 @@ class RackKafka(Hosts, Service):
     the machines in order and take their addresses.
     """
 
-    def __init__(self, context: Any, topology: Topology, classpath: str) -> None:
+    def __init__(self, context: Any, topology: Topology, classpath: str, directories: Sequence[str] = (DATA,)) -> None:
         super().__init__(context, num_nodes=len(topology.nodes))
         self.classpath = classpath
+        self.directories = directories
         kafka = Distribution.load()
         self.archives = {
             kafka.classpath(overlay=overlay): str(kafka.classes(overlay=overlay)) for overlay in (True, False)
@@ -107,8 +110,10 @@ class RackKafka(Hosts, Service):
         nodes = [node for node in self.topology.brokers if node.node_id in brokers]
 
         def exist() -> bool:
-            check = f"ls {shlex.quote(self.data)}/{topic}-0/*.log"
-            return all(self.accounts[node.name].ssh(check, allow_fail=True) == 0 for node in nodes)
+            return all(
+                self.accounts[node.name].ssh(f"{self._log_query(node, topic)} | grep -q .", allow_fail=True) == 0
+                for node in nodes
+            )
 
         wait_for(exist, goal=f"logs of {topic} on brokers {sorted(brokers)}", timeout_s=timeout_s, interval_s=0.3)
 
@@ -126,7 +131,7 @@ class RackKafka(Hosts, Service):
 
         def exist() -> bool:
             return all(
-                wanted[node.node_id] <= set(self.run_on(node, f"ls {shlex.quote(self.data)}").split())
+                wanted[node.node_id] <= set(self.run_on(node, shlex.join(["ls", *self.log_directories(node)])).split())
                 for node in self.topology.brokers
             )
 
@@ -150,8 +155,25 @@ class RackKafka(Hosts, Service):
 
     def log_bytes(self, node: Node, topic: str) -> int:
         """Return the size of the log of partition 0 of ``topic`` on the node's disk, all segments, in bytes."""
-        command = f"stat -c %s {shlex.quote(self.data)}/{topic}-0/*.log"
+        command = f"stat -c %s $({self._log_query(node, topic)})"
         return sum(map(int, self.accounts[node.name].ssh_output(command).decode().split()))
+
+    def directory_of(self, node: Node, topic: str) -> str:
+        """Return the path of the log directory that has partition 0 of ``topic``.
+
+        Raises:
+            RackgateError: none has it.
+        """
+        # ls fails if any directory has none.
+        segments = self.run_on(node, f"{self._log_query(node, topic)} || true").splitlines()
+        if not segments:
+            raise RackgateError(f"{node.name}: no log of {topic}")
+        return segments[0].rpartition(f"/{topic}-0/")[0]
+
+    def _log_query(self, node: Node, topic: str) -> str:
+        """Return the shell command that lists the segments of partition 0 of a topic."""
+        patterns = " ".join(f"{shlex.quote(path)}/{topic}-0/*.log" for path in self.log_directories(node))
+        return f"ls {patterns} 2> /dev/null"
 
     # -- files and processes ----------------------------------------------------------------------------------------
 
@@ -165,7 +187,7 @@ class RackKafka(Hosts, Service):
         properties = kafka_process.server_properties(
             node,
             quorum=quorum,
-            data=self.data,
+            data=",".join(self.log_directories(node)),
             brokers=len(self.topology.brokers),
             extra={**self.topology.properties_of(node), **(overrides or {})},
         )

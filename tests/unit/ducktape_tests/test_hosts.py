@@ -283,6 +283,18 @@ def test_disk_is_deleted_and_replaced(hosts: Hosts) -> None:
     assert hosts.directory_id(BROKER) not in ("", before)
 
 
+def test_all_log_directories_of_a_broker_are_deleted(hosts: Hosts, tmp_path: Path) -> None:
+    hosts.directories = ("data", "data-2")
+    assert [Path(path).name for path in hosts.log_directories(BROKER)] == ["data", "data-2"]
+    assert [Path(path).name for path in hosts.log_directories(VOTER)] == ["data"]
+    folder = tmp_path / BROKER.name / FOLDER
+    for delete in (hosts.wipe, hosts.clear_disk):
+        hosts.format([BROKER])
+        hosts.run_in_folder(BROKER, 'mkdir -- "$1"', "data-2")
+        delete(BROKER)
+        assert not list(folder.glob("data*"))
+
+
 def test_lost_voter_is_replaced(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def quorum(bootstrap: str) -> Quorum:
         assert bootstrap
