@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
@@ -23,15 +23,13 @@ from rich.console import Console
 
 from bench.load import executors
 from bench.load.arm_topics import BenchTopics
-from bench.load.executors import LoadHost
 from bench.machine import UsageSampler
 from bench.plan import scenarios
-from bench.plan.cluster_states import StateBrokers
 from bench.plan.lab_topology import AS_IT_IS
 from bench.plan.scenario import BenchArm, BenchCell, Scenario
 from bench.progress import RunSteps, clock_text
 from bench.run import cell_measurement, client_security, lab_run, run_result
-from bench.run.client_security import ClientSecurity
+from bench.run.cluster_under_test import TOPOLOGY, ClusterTarget
 from bench.run.measurement_session import MeasurementSession
 from bench.run.run_store import RunStore, begin_run, locked_run_folder
 from bench.run.topic_cleanup import TopicCleaner, deleting_topics
@@ -50,7 +48,6 @@ from pyhooks.patchset.distribution import Distribution
 if TYPE_CHECKING:
     from pyhooks.placement.cluster_query import ClusterObservation
 
-TOPOLOGY = "existing cluster"
 QUERY_S = 15.0
 # file with the topics that a run could not delete
 LEFT = "topics-left.json"
@@ -89,76 +86,6 @@ class ExistingClusterRequest:
     def shares_files(self) -> bool:
         """Whether executors write observations to this host's files, so that they need not be sent."""
         return self.shared or in_process(self.master)
-
-
-@dataclass
-class ClusterTarget:
-    """Existing cluster as the cluster under test, in place of a lab."""
-
-    bootstrap: str  # broker addresses
-    security: ClientSecurity  # security settings of its clients
-    observed: ClusterObservation  # description of the cluster
-    hosts: list[LoadHost] = field(default_factory=list)  # the executors, once they have been surveyed
-
-    @property
-    def racks(self) -> dict[int, str]:
-        """Broker id to rack."""
-        return {broker.broker_id: broker.rack for broker in self.observed.cluster.brokers.values()}
-
-    @property
-    def addresses(self) -> dict[int, str]:
-        """Broker id to address, of the brokers that are not fenced."""
-        brokers = self.observed.cluster.brokers.values()
-        return {broker.broker_id: broker.address for broker in brokers if not broker.fenced}
-
-    @contextmanager
-    def state(self, reached: StateBrokers, history: History) -> Iterator[None]:  # noqa: ARG002 - as a lab's
-        """Leave the cluster in its state; raise an error if the state requires a fault."""
-        self.without((*reached.dead, *reached.slow))
-        yield
-
-    def contradiction(self, reached: StateBrokers) -> str:  # noqa: ARG002 - as a lab's
-        """Return an empty text: without faults only the topics can contradict a state."""
-        return ""
-
-    def without(self, brokers: Collection[int]) -> str:
-        """Return the addresses of all brokers; raise an error if some are to be left out."""
-        if brokers:
-            raise RackgateError(
-                f"brokers {', '.join(map(str, brokers))}: no faults are injected into an existing cluster"
-            )
-        return self.bootstrap
-
-    def round_trips(self) -> list[dict[str, Any]]:
-        """Measure TCP handshakes from this host; those from executors are measured by their survey."""
-        rows = []
-        for broker, address in self.addresses.items():
-            try:
-                durations_ms = executors.handshakes(address)
-            except OSError:
-                continue  # only connections from executors matter, and these work
-            rows.append(executors.round_trip_row("driver", broker, durations_ms))
-        return rows
-
-    def run_tool(self, name: str, arguments: list[str]) -> str:  # noqa: ARG002 - the interface of a lab
-        """Raise an error: only a lab has the tools of its Kafka.
-
-        Raises:
-            RackgateError: always.
-        """
-        raise RackgateError(f"kafka-{name}: runs only in a lab")
-
-    def manifest(self) -> Mapping[str, Any]:
-        """Return the description of the cluster and of the executors."""
-        responses = self.observed.enforcement.responses
-        levels = dict(next(iter(responses.values())).levels) if responses else {}
-        return {
-            "distribution": {"kafka_version": f"with metadata.version {levels.get('metadata.version', 'unknown')}"},
-            "topology": TOPOLOGY,
-            "links": {},
-            "cluster": {"id": self.observed.cluster.cluster_id, "bootstrap": self.bootstrap, "features": levels},
-            "executors": [host.as_json() for host in self.hosts],
-        }
 
 
 def measure(request: ExistingClusterRequest, console: Console) -> dict[str, Any]:

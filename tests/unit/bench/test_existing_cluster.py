@@ -23,6 +23,7 @@ from bench.plan import scenarios
 from bench.plan.scenario import Scenario
 from bench.run import existing_cluster, topic_cleanup
 from bench.run.client_security import ClientSecurity
+from bench.run.cluster_under_test import ClusterTarget
 from bench.run.existing_cluster import ExistingClusterRequest, fit_plan, spread_replicas
 from bench_plans import healthy_with_outage
 from loopback_brokers import free_ports
@@ -137,7 +138,7 @@ def test_a_plan_without_a_state_of_the_cluster_s_is_rejected() -> None:
 
 def test_no_fault_is_injected_into_an_existing_cluster() -> None:
     made: Scenario = fit_plan(PLAN, seen(FIVE), ASKED)[0]
-    target = existing_cluster.ClusterTarget("k:1", ClientSecurity(), seen(FIVE))
+    target = ClusterTarget("k:1", ClientSecurity(), seen(FIVE))
     with target.state(made.cells[0].reached, None):  # type: ignore[arg-type]
         assert target.without(()) == "k:1"
     dead = dataclasses.replace(made.cells[0].reached, dead=(4,))
