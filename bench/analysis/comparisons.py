@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,16 @@ import numpy as np
 from bench.analysis import inference
 from bench.analysis.inference import BlockCounts, Decision, Effect, VerdictReason
 from bench.analysis.quantiles import BinCounts, align_counts, pool_counts
-from bench.plan.scenario import MAX_CELLS, BenchArm, BenchCell, LatencyPlan, Role
-from bench.plan.verdict_rules import FEWEST_BLOCKS, SignificanceLevels, VerdictRules
+from bench.plan.scenario import (
+    FEWEST_BLOCKS,
+    MAX_CELLS,
+    BenchArm,
+    BenchCell,
+    LatencyPlan,
+    Role,
+    SignificanceLevels,
+    VerdictRules,
+)
 from pyhooks.core import statistics
 from pyhooks.core.statistics import Floats, RatioVerdict
 
@@ -77,8 +86,6 @@ class _Comparison:
     measured: CellMeasurements
     arm: BenchArm
     quantile: float
-    effect: Effect | None
-    reason: VerdictReason
 
     @property
     def role(self) -> Role:
@@ -94,9 +101,15 @@ class _Comparison:
         return self.measured.cell.scenario.latency
 
     @property
+    def base(self) -> str:
+        """Id of the arm that the other one is compared with."""
+        return self.measured.cell.scenario.role("baseline").id
+
+    @property
     def baseline(self) -> list[str]:
         """Ids of the arms whose mean is the baseline; for the control the other one alone."""
-        return _baseline(self.measured.cell, self.arm)
+        control = [] if self.role == "control" else [self.measured.cell.scenario.role("control").id]
+        return [self.base, *control]
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -107,20 +120,40 @@ class _Comparison:
     def late_share(self) -> float:
         return self.measured.late_share([self.arm.id, *self.baseline], self.quantile)
 
-    @property
-    def is_late(self) -> bool:
-        """Whether the pacer's own lateness could hide a difference."""
-        return self.late_share > self.plan.max_late_share
+    @cached_property
+    def effect(self) -> Effect | None:
+        """The effect; None if there are too few blocks, or one lacks the arm or one of the baseline's."""
+        values_ms = self.measured.quantiles_ms([self.arm.id, *self.baseline], self.quantile)
+        if values_ms is None or self.plan.blocks < FEWEST_BLOCKS:
+            return None
+        if self.quantile == MEDIAN:
+            return inference.block_effect(values_ms[0], values_ms[1:], self.plan)
+        own, others = self.measured.block_counts([self.arm.id]), self.measured.block_counts(self.baseline)
+        return inference.pooled_effect(own, others, self.quantile, self.plan, self.measured.cell.scenario.seed)
+
+    @cached_property
+    def reason(self) -> VerdictReason:
+        """Why the comparison can't get a verdict; ``decided`` if it can."""
+        measured, both = self.measured, [self.arm.id, self.base]
+        if measured.rejected(both):
+            return "rejected"
+        if measured.not_acked(both):
+            return "not acknowledged"
+        if measured.quantiles_ms(both, self.quantile) is None:
+            return "missing"
+        if self.plan.blocks < self.plan.min_blocks:
+            return "few blocks"
+        if self.role == "candidate" and not self.is_member:
+            return "not judged"
+        if measured.fewest_records(both) * (1.0 - self.quantile) < self.plan.min_beyond - 1e-9:
+            return "few records"
+        # without an effect, a block lacks the other arm of the baseline
+        return "decided" if self.effect else "control"
 
     @property
     def fit(self) -> Effect | None:
         """The effect, if the comparison can get a verdict."""
         return self.effect if self.reason == "decided" else None
-
-
-def _baseline(cell: BenchCell, arm: BenchArm) -> list[str]:
-    roles: tuple[Role, ...] = ("baseline",) if arm.latency == "control" else ("baseline", "control")
-    return [cell.scenario.role(role).id for role in roles]
 
 
 def family_size(cells: Sequence[BenchCell]) -> int:
@@ -145,26 +178,19 @@ def rules_of(cells: Sequence[BenchCell]) -> VerdictRules:
 def compare(run: Sequence[CellMeasurements]) -> list[list[dict[str, Any]]]:
     """Return the comparisons of each cell, controls included, with verdicts by ``bench.analysis.inference``.
 
-    A candidate's comparison is ``undecided`` in each of these cases:
+    A candidate's comparison that has no fit effect (``_Comparison.reason``) is ``undecided``, and so is one
 
-    - The plan does not judge the quantile. The comparison is then not part of the family.
-    - One of its arms rejects records, and so has no latency.
-    - A block lacks one of the arms.
-    - A measured record of either arm was not acknowledged. Quantiles of the acknowledged records alone would favour the
-      arm that lost more.
-    - A block has fewer than ``min_beyond`` records beyond the quantile.
-    - There are fewer blocks than the rules require.
-    - The control is not equivalent.
-    - The test does not decide.
-    - The test finds ``equivalent``, but the pacer's own lateness, which all arms share, is so large a part of the
-      latency that it could hide a difference.
-    - The test finds ``equivalent``, but the positive control is missing or is not ``faster``.
+    - whose control is not equivalent, or which the test does not decide;
+    - that is ``equivalent``, but the pacer's own lateness, which all arms share, could hide a difference;
+    - that is ``equivalent``, but the positive control is missing or is not ``faster``.
+
+    Quantiles of acknowledged records alone would favour the arm that lost more, so one lost record prevents a verdict.
     """
     cells = [measured.cell for measured in run]
     rules, family = rules_of(cells), family_size(cells)
     by_cell = [
         [
-            _comparison(measured, arm, quantile)
+            _Comparison(measured, arm, quantile)
             for quantile in COMPARED
             for arm in measured.cell.scenario.latency_arms
             if arm.latency != "baseline"
@@ -181,41 +207,6 @@ def compare(run: Sequence[CellMeasurements]) -> list[list[dict[str, Any]]]:
     return table
 
 
-def _comparison(measured: CellMeasurements, arm: BenchArm, quantile: float) -> _Comparison:
-    plan, base = measured.cell.scenario.latency, measured.cell.scenario.role("baseline").id
-    both = [arm.id, base]
-    reason: VerdictReason = "decided"
-    if measured.rejected(both):
-        reason = "rejected"
-    elif measured.not_acked(both):
-        reason = "not acknowledged"
-    elif measured.quantiles_ms(both, quantile) is None:
-        reason = "missing"
-    elif plan.blocks < plan.min_blocks:
-        reason = "few blocks"
-    elif quantile not in measured.cell.judged and arm.latency == "candidate":
-        reason = "not judged"
-    elif measured.fewest_records(both) * (1.0 - quantile) < plan.min_beyond - 1e-9:
-        reason = "few records"
-    effect = _effect(measured, arm, quantile)
-    if reason == "decided" and effect is None:
-        # a block lacks the other arm of the baseline
-        reason = "control"
-    return _Comparison(measured, arm, quantile, effect, reason)
-
-
-def _effect(measured: CellMeasurements, arm: BenchArm, quantile: float) -> Effect | None:
-    """Return the effect of an arm; None if there are too few blocks, or one lacks the arm or one of the baseline's."""
-    scenario, baseline = measured.cell.scenario, _baseline(measured.cell, arm)
-    values_ms = measured.quantiles_ms([arm.id, *baseline], quantile)
-    if values_ms is None or scenario.latency.blocks < FEWEST_BLOCKS:
-        return None
-    if quantile == MEDIAN:
-        return inference.block_effect(values_ms[0], values_ms[1:], scenario.latency)
-    own, others = measured.block_counts([arm.id]), measured.block_counts(baseline)
-    return inference.pooled_effect(own, others, quantile, scenario.latency, scenario.seed)
-
-
 def _control_verdict(pair: _Comparison, rules: VerdictRules) -> RatioVerdict:
     return "undecided" if pair.fit is None else inference.control_verdict(pair.fit, *pair.bounds, rules)
 
@@ -224,8 +215,7 @@ def _row(
     pair: _Comparison, decision: Decision | None, controls: Mapping[tuple[Role, float], RatioVerdict], family: int
 ) -> dict[str, Any]:
     """Return a comparison with its verdict; without a decision it is a control, or not part of the family."""
-    effect, plan, base = pair.effect, pair.plan, pair.measured.cell.scenario.role("baseline")
-    both = [pair.arm.id, base.id]
+    effect, plan, both = pair.effect, pair.plan, [pair.arm.id, pair.base]
     band, margin_ms = pair.bounds
     is_candidate = pair.role == "candidate"
     reason: VerdictReason = pair.reason
@@ -234,7 +224,8 @@ def _row(
         verdict = decision.verdict
     if reason == "decided" and is_candidate and controls["control", pair.quantile] != "equivalent":
         verdict, reason = "undecided", "control"
-    elif reason == "decided" and is_candidate and verdict == "equivalent" and pair.is_late:
+    # the pacer's own lateness could hide a difference
+    elif reason == "decided" and is_candidate and verdict == "equivalent" and pair.late_share > plan.max_late_share:
         verdict, reason = "undecided", "pacer"
     elif is_candidate and verdict == "equivalent" and controls.get(("positive", pair.quantile)) != "faster":
         verdict, reason = "undecided", "positive control"
@@ -245,7 +236,7 @@ def _row(
     return {
         "cell": pair.measured.cell.id,
         "arm": pair.arm.id,
-        "against": base.id,
+        "against": pair.base,
         # The ratio is to the mean of these arms.
         "baseline": pair.baseline,
         "role": pair.role,

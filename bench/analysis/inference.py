@@ -50,7 +50,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special, stats
 
-from bench.plan.verdict_rules import FEWEST_BLOCKS, SignificanceLevels, VerdictRules
+from bench.plan.scenario import FEWEST_BLOCKS, SignificanceLevels, VerdictRules
 from pyhooks.core.statistics import Floats, Interval, RatioVerdict, histogram_quantiles, resampled_quantiles
 
 Ints = npt.NDArray[np.int64]

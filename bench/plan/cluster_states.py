@@ -1,9 +1,7 @@
 """Cluster states in which arms are compared, and the brokers to kill or slow down for each of them.
 
-The leader of a topic is always its first replica. Followers leave the ISR because they are killed. A slow follower gets
-a fixed extra round-trip time, far too short to remove it from the ISR (``replica.lag.time.max.ms``, 30 s).
-
-In the state ``third-far`` the leader and the nearest follower are in two racks, and all other replicas are slow. A
+The first replica of a topic leads. Followers leave the ISR because they are killed; a slow follower's extra round trip
+is far too short for that. In ``third-far`` all replicas are slow but the leader and one follower in another rack: a
 leader that waited for M=2 replicas in two racks would never wait for a slow one, with M=3 it always would.
 """
 

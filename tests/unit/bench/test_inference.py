@@ -16,7 +16,7 @@ from scipy import stats
 from bench.analysis import inference
 from bench.analysis.inference import BlockCounts, Effect, Estimate
 from bench.plan import scenarios
-from bench.plan.verdict_rules import SignificanceLevels, VerdictRules
+from bench.plan.scenario import SignificanceLevels, VerdictRules
 from pyhooks.core import statistics
 
 RULES = dataclasses.replace(scenarios.load("tail").latency.rules, resamples=300)
