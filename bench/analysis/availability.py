@@ -76,10 +76,9 @@ def settled_outage(
 
 
 def in_isr_until(observations: Sequence[RecordedPartition], fault: RecordedFault | None, rack: str) -> int | None:
-    """Return the time until which the rack was at least in the ISR, under the fault.
+    """Return the request time of the last observation with the rack before the first one without it, under the fault.
 
-    It is the request time of the last observation with the rack before the first one without it. None if the rack was
-    not observed to leave the ISR, or not observed in it before.
+    None if the rack was not observed to leave the ISR, or not observed in it before.
     """
     if fault is None or fault.heal_ns is None:
         return None
@@ -97,12 +96,9 @@ def in_isr_until(observations: Sequence[RecordedPartition], fault: RecordedFault
 def without_rack(sent: Any, done: Any, fault: RecordedFault | None, had_ns: Any) -> Any:
     """Return whether a record was acknowledged without the rack having it; for numbers and for Spark columns.
 
-    A record that the rack replicated may be acknowledged after the rack has failed: the acknowledgement was on its way
-    when the fault was proved. Two conditions must be true for that. The record was sent before the proof, because no
-    later record could reach the rack. And the acknowledgement arrived while the rack was still in the ISR: until then a
-    leader acknowledges only what all of the ISR have, so everything that the rack has is acknowledged by then. Records
-    that the ISR change itself releases are not on the rack. So there is no grace period: an acknowledgement that
-    violates one of the conditions was given without the rack.
+    A record that was sent before the proof may be on the rack, with its acknowledgement on its way. A leader
+    acknowledges only what all of the ISR have, so this ends when the rack leaves the ISR: records that the change of
+    the ISR releases are not on the rack. There is no grace period.
 
     The acknowledgement arrived at ``done``, before the heal began; ``had_ns`` is the result of ``in_isr_until``.
     """
@@ -162,8 +158,8 @@ def summarise(
 ) -> dict[str, Any]:
     """Return the numbers of the outage phase from observations of ``bench.analysis.latency_analysis.read_raw``.
 
-    Times in the result are seconds from ``start_ns``, the start of the phase, except those named ``…after…``, which
-    count from the fault or the heal.
+    Times are seconds from ``start_ns``, the start of the phase; those named ``…after…`` count from the fault or the
+    heal.
     """
     fault = rack_fault(events, plan.rack)
     observed = isr_observations(events, arms)
@@ -174,7 +170,7 @@ def summarise(
     attempts = {arm.topic: probe_attempts(events, arm.topic) for arm in arms}
     series = _series(frame, start_ns)
     silences = _silences(frame)
-    return {
+    numbers: dict[str, Any] = {
         "rack": plan.rack,
         "proved": is_proved(fault),
         "inject_s": _seconds(fault.inject_ns, start_ns) if fault else None,
@@ -194,6 +190,8 @@ def summarise(
             for arm in arms
         ],
     }
+    add_behaviours(numbers)
+    return numbers
 
 
 def add_behaviours(outage: dict[str, Any]) -> None:
@@ -291,8 +289,8 @@ def catch_up(
 ) -> dict[str, dict[str, float]] | None:
     """Return the durations of the probe's attempts before a fault and while the returned rack's followers catch up.
 
-    The rack has rejoined the ISR when attempts are no longer rejected; on a topic without rejections, when an ISR with
-    the rack is observed. An attempt without an acknowledgement counts with the time until its error.
+    The rack has rejoined when attempts are no longer rejected; on a topic without rejections, when an ISR with it is
+    observed. An attempt without an acknowledgement counts with the time until its error.
 
     Returns:
         ``before`` and ``after``, each with ``attempts``, ``p50_ms`` and ``max_ms``; None if the rack was not observed
@@ -310,17 +308,16 @@ def catch_up(
         "before": (0, fault.inject_ns - round(BEFORE_FAULT_S * NS)),
         "after": (rejoined_ns + 1, rejoined_ns + round(CATCH_UP_S * NS)),
     }
-    figures: dict[str, dict[str, float]] = {}
-    for name, (from_ns, to_ns) in periods.items():
-        durations_ms = [(x.done_ns - x.sent_ns) / 1e6 for x in attempts if from_ns <= x.sent_ns < to_ns]
-        if not durations_ms:
-            return None
-        figures[name] = {
-            "attempts": len(durations_ms),
-            "p50_ms": median(durations_ms),
-            "max_ms": max(durations_ms),
-        }
-    return figures
+    durations_ms = {
+        name: [(x.done_ns - x.sent_ns) / 1e6 for x in attempts if from_ns <= x.sent_ns < to_ns]
+        for name, (from_ns, to_ns) in periods.items()
+    }
+    if not all(durations_ms.values()):
+        return None
+    return {
+        name: {"attempts": len(values), "p50_ms": median(values), "max_ms": max(values)}
+        for name, values in durations_ms.items()
+    }
 
 
 def _counts(

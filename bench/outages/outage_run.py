@@ -149,7 +149,6 @@ def outage(context: OutageContext, number: int, fault: str, arms: Sequence[Bench
     numbers = availability.summarise(
         context.spark, latency_analysis.read_raw(context.spark, path), events, plan, arms, running.start_ns
     )
-    availability.add_behaviours(numbers)
     recorded = availability.rack_fault(events, plan.rack)
     # until the rack is back, or until now if its return was not observed
     until_ns = (recorded.healed_ns if recorded else None) or time.monotonic_ns()

@@ -55,8 +55,7 @@ def producer_perf_test(
     """
     warm_up = max(1, round(rate_per_s * MEASURED_S * WARM_UP_SHARE))
     records = warm_up + max(1, round(rate_per_s * MEASURED_S))
-    arguments = [*_perf_arguments(topic, setting, acks, records), "--throughput", f"{rate_per_s:g}"]
-    return read_perf_summary(run_tool("producer-perf-test", [*arguments, "--warmup-records", str(warm_up)]))
+    return _perf_test(run_tool, topic, setting, acks, records, warm_up, f"{rate_per_s:g}")
 
 
 def ceiling(run_tool: RunTool, topic: str, setting: CellSetting, acks: str, size_bytes: int) -> Measurement:
@@ -68,16 +67,16 @@ def ceiling(run_tool: RunTool, topic: str, setting: CellSetting, acks: str, size
         RackgateError: the tool failed, or its output has no summary.
     """
     records = max(1, size_bytes // setting.record_bytes)
-    arguments = [*_perf_arguments(topic, setting, acks, records), "--throughput", "-1"]
-    return read_perf_summary(run_tool("producer-perf-test", [*arguments, "--warmup-records", str(records // 5)]))
+    return _perf_test(run_tool, topic, setting, acks, records, records // 5, "-1")
 
 
-def _perf_arguments(topic: str, setting: CellSetting, acks: str, records: int) -> list[str]:
+def _perf_test(
+    run_tool: RunTool, topic: str, setting: CellSetting, acks: str, records: int, warm_up: int, throughput: str
+) -> Measurement:
     properties = [f"acks={acks}", f"linger.ms={setting.linger_ms}", "compression.type=none"]
-    return [
-        *("--topic", topic, "--num-records", str(records), "--record-size", str(setting.record_bytes)),
-        *("--command-property", *properties),
-    ]
+    arguments = ["--topic", topic, "--num-records", str(records), "--record-size", str(setting.record_bytes)]
+    arguments += ["--command-property", *properties, "--throughput", throughput, "--warmup-records", str(warm_up)]
+    return read_perf_summary(run_tool("producer-perf-test", arguments))
 
 
 _SUMMARY = re.compile(

@@ -189,11 +189,9 @@ def outage_phase(session: MeasurementSession, lab: Lab, racks: dict[int, str], p
         if failure := hold_fault(running, plan, fault):
             # the phase is reported as unknown
             notes.append(f"outage of rack {plan.rack}: {failure}")
-        wait_for(lambda: running.job.done() or None, goal="the end of the load", timeout_s=plan.total_s + WRITE_S)
     end_ns = time.monotonic_ns()
     raw = latency_analysis.read_raw(session.spark, path)
     numbers = availability.summarise(session.spark, raw, list(session.history.events()), plan, arms, start_ns)
-    availability.add_behaviours(numbers)
     end_to_end = session.check_records([path], names)
     session.store.keep(path, OUTAGE, f"{OUTAGE}.{session.number}")
     session.store.add_outage(

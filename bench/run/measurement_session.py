@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.analysis import record_check
+from bench.analysis.availability import REJECTIONS
 from bench.load import schedule
 from bench.load.arm_topics import BenchTopics
 from bench.load.load_jobs import RunningLoad, running_load
@@ -19,14 +20,26 @@ from bench.load.spark_load import SparkLoad
 from bench.machine import UsageSampler
 from bench.plan.scenario import BenchCell, Scenario
 from bench.progress import RunSteps
-from bench.run import rejection_probe
 from bench.run.cluster_under_test import ClusterUnderTest
 from bench.run.run_store import RunStore
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
+from pyhooks.jvm.producer import Producer
 
 # Limit of consecutive attempts at a load.
 MAX_ATTEMPTS = 3
+# Probe by a Java producer without retries, which therefore hides no rejection: time limit and number of attempts.
+RESPONSE_S = 60.0
+PROBES = 3
+PROBE_CONFIG = {
+    "acks": "all",
+    "retries": "0",
+    "enable.idempotence": "false",
+    "linger.ms": "0",
+    "request.timeout.ms": "8000",
+    "delivery.timeout.ms": "9000",
+    "max.block.ms": "9000",
+}
 
 
 @dataclass
@@ -53,8 +66,10 @@ class MeasurementSession:
     carried: bool = False
 
     def rejections(self, bootstrap: str, topics: Sequence[str]) -> dict[str, str]:
-        """Probe topics; see ``bench.run.rejection_probe``."""
-        return rejection_probe.rejections(bootstrap, topics, self.target.security.java)
+        """Send one record to each topic; return the gate's exception without its package, empty if it accepts."""
+        config = {**self.target.security.java, **PROBE_CONFIG}
+        with Producer(bootstrap, config, close_timeout_s=RESPONSE_S) as producer:
+            return {topic: rejection(producer, topic) for topic in topics}
 
     def check_records(self, paths: Sequence[Path], topics: list[str]) -> dict[str, Any]:
         """Compare stored observations with the contents of the topics; see ``bench.analysis.record_check``."""
@@ -82,12 +97,9 @@ class MeasurementSession:
     ) -> SparkLoad:
         """Return a load as its tasks receive it.
 
-        Args:
-            name: name of the load; the time and the session's number are appended. The time separates its records from
-                those of an earlier attempt.
-            slots: the schedule.
-            cell: cell with the setting; without one librdkafka sends records of the first cell's size.
-            bootstrap: broker addresses, if not those of all brokers.
+        Time and session number are appended to ``name``, which separates its records from those of an earlier attempt.
+        Without ``cell`` librdkafka sends records of the first cell's size; ``bootstrap`` replaces the addresses of all
+        brokers.
         """
         setting = (cell or self.scenario.cells[0]).setting
         client = setting.client if cell else "confluent"
@@ -138,3 +150,22 @@ class MeasurementSession:
                 self.notes.append(f"load {load.name} is repeated: {error}")
             else:
                 return path
+
+
+def rejection(producer: Producer, topic: str, response_s: float = RESPONSE_S) -> str:
+    """Probe one topic; see ``MeasurementSession.rejections``.
+
+    Raises:
+        RackgateError: the topic neither accepted nor rejected a record in any attempt.
+    """
+    error = ""
+    for _ in range(PROBES):
+        try:
+            sent = producer.send_batch(topic, [b"probe"], keys=[b"probe"]).result(timeout=response_s)
+        except TimeoutError:
+            error = f"no response within {response_s:.0f} s"
+            continue
+        error = sent.errors[0].java_class.rsplit(".", 1)[-1] if sent.errors else ""
+        if not error or error in REJECTIONS:
+            return error
+    raise RackgateError(f"a probe of topic {topic} got {error} {PROBES} times, neither an ack nor a rejection")

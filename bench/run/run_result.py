@@ -70,7 +70,12 @@ def analyse_run(
             numbers_of
             | {
                 "answer": predictions.answer(cell, numbers_of, round_trips.get("/".join(cell.place), {})),
-                "findings": _last_findings(findings[cell.id]),
+                "findings": {
+                    name: value
+                    for session in findings[cell.id][-1:]
+                    for name, value in session.items()
+                    if name not in ("end_to_end", "usage")
+                },
                 "rejections": rejections_by_lab(findings[cell.id]),
                 "discarded": list(store.discarded(cell.id).values()),
             }
@@ -141,12 +146,6 @@ def piece_notes(cell: BenchCell, numbers: Mapping[str, Any]) -> list[str]:
 def rejections_by_lab(sessions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return for each lab of a cell which arms rejected, and which were expected to."""
     return [{name: lab[name] for name in REJECTIONS} for lab in sessions]
-
-
-def _last_findings(sessions: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the findings of a cell's last session, without those that are elsewhere in the result."""
-    last = sessions[-1] if sessions else {}
-    return {name: value for name, value in last.items() if name not in ("end_to_end", "usage")}
 
 
 def manifest(scenario: Scenario, store: RunStore, *, master: str, command: str) -> dict[str, Any]:

@@ -31,7 +31,6 @@ from bench.run import (
     cell_measurement,
     instruments,
     measurement_session,
-    rejection_probe,
     run_result,
     run_store,
     sustained_rate,
@@ -534,12 +533,12 @@ def test_a_probe_distinguishes_acks_rejections_and_other_results() -> None:
             return future
 
     producer: Any = Probe()
-    assert rejection_probe.rejection(producer, "open") == ""
-    assert rejection_probe.rejection(producer, "shut") == "NotEnoughRacksException"
+    assert measurement_session.rejection(producer, "open") == ""
+    assert measurement_session.rejection(producer, "shut") == "NotEnoughRacksException"
     with pytest.raises(RackgateError, match=r"lost .*TimeoutException 3"):
-        rejection_probe.rejection(producer, "lost")
+        measurement_session.rejection(producer, "lost")
     with pytest.raises(RackgateError, match=r"topic silent .*3 times"):
-        rejection_probe.rejection(producer, "silent", response_s=0.01)
+        measurement_session.rejection(producer, "silent", response_s=0.01)
 
 
 @pytest.mark.parametrize("client", ["confluent", "java"])
