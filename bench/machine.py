@@ -95,16 +95,15 @@ class UsageSampler:
             yield self
 
     def usage(self, from_ns: int, to_ns: int) -> list[dict[str, Any]]:
-        """Return the mean CPUs in use and the memory per kind of process between two moments.
-
-        A process that ended or began between two samples counts from the next sample on: intervals in which the number
-        of processes changed, or the sum decreased, are left out.
-        """
+        """Return the mean CPUs in use and the memory per kind of process between two moments; see ``usage``."""
         return usage([sample for sample in self.samples if from_ns <= sample.at_ns <= to_ns])
 
 
 def usage(samples: list[UsageSample]) -> list[dict[str, Any]]:
-    """Return mean CPUs in use, greatest memory and number of processes per kind; None for unknown values."""
+    """Return mean CPUs in use, greatest memory and number of processes per kind; None for unknown values.
+
+    Intervals in which the number of processes changed, or their CPU time decreased, are left out.
+    """
     rows = []
     for kind in sorted({sample.kind for sample in samples}):
         of_kind = sorted((sample for sample in samples if sample.kind == kind), key=lambda sample: sample.at_ns)

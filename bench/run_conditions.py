@@ -54,8 +54,8 @@ def code_hash(root: Path = paths.REPO) -> str:
 class HashKey:
     """Secret key of this user for hashing secrets before they are written into results.
 
-    Anyone who has the results could check a plain hash of a secret against a list of guesses. The key is never
-    published; without it a hash shows only whether two runs of the same user had the same secret.
+    A plain hash could be checked against guesses. With this key, which is never published, a hash shows only whether
+    two runs of the same user had the same secret.
     """
 
     value: bytes = field(repr=False)
@@ -85,10 +85,7 @@ def key_file() -> Path:
 
 
 def user_key(published: Path) -> HashKey:
-    """Return this user's key; create it at the first use.
-
-    Args:
-        published: folder of the results, which must not contain the key.
+    """Return this user's key; create it at the first use. The folder of results, ``published``, must not contain it.
 
     Raises:
         RackgateError: the key's file is damaged, in ``published``, or another user could read or create it.

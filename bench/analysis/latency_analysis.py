@@ -98,11 +98,8 @@ def measurements(
 ) -> list[CellMeasurements]:
     """Return the measurements of the latency phase for each cell.
 
-    Args:
-        raw: observations of ``read_raw``; rows of other phases are ignored. The column ``cell`` may be missing if there
-            is only one cell.
-        planned: all cells of the run.
-        rejections: exception by cell and arm, for arms that got no load because a probe was rejected.
+    ``raw`` is of ``read_raw``; its column ``cell`` may be missing if there is one cell. ``planned`` has all cells of
+    the run, ``rejections`` the exception by cell and arm, for arms that got no load because a probe was rejected.
 
     Raises:
         ValueError: there are several cells, but no column ``cell``.
@@ -140,11 +137,10 @@ def cells(run: Sequence[CellMeasurements]) -> list[dict[str, Any]]:
     """Return the numbers of the latency phase for each cell; the verdicts of all cells form one family.
 
     Returns:
-        One entry per cell. ``arms``: counts, quantiles, pacer lateness and curve of each arm. A rejected arm has no
-        latencies, and its counts are 0 if it got no load; ``rejected`` is true only if a gate rejected it, and
-        ``error`` is set if nothing was acknowledged. ``rounds``: quantiles of each arm in each block, warm-up included.
-        ``comparisons``: paired ratios with intervals and verdicts. ``detectable``: the smallest detectable ratio of the
-        worst comparison. All latencies are in ms.
+        One entry per cell, latencies in ms. ``arms``: counts, quantiles, pacer lateness and curve of each arm;
+        ``rejected`` is true only if a gate rejected it, and ``error`` is set if nothing was acknowledged. ``rounds``:
+        quantiles of each arm in each block, warm-up included. ``comparisons``: paired ratios with intervals and
+        verdicts. ``detectable``: the smallest detectable ratio of the worst comparison.
     """
     family = family_size([measured.cell for measured in run])
     return [_numbers(measured, rows, family) for measured, rows in zip(run, compare(run), strict=True)]
@@ -236,9 +232,8 @@ def _quantiles(
 def _late_shares(acked: DataFrame, quantiles: Mapping[Key, Mapping[float, float]]) -> dict[Key, dict[str, float]]:
     """Return the share of the pacer's own lateness in the latency of each arm (cell, arm) from each quantile on.
 
-    The lateness of a record is its latency less the client's own time. The share is that of the sums over all records
-    at or above the quantile, since lateness is not the same for slow records as for others. Records without a client
-    time are left out; without any, nothing is known of the lateness, and the share is 1.
+    Lateness is the latency less the client's own time. The share is that of the sums over all records at or above the
+    quantile, since slow records have another lateness. It is 1 if no record has a client time.
     """
     arms = [key for key in quantiles if len(key) == len(ARM)]
     if not arms:

@@ -1,8 +1,7 @@
 """Runs of the same plan, kept in ``runs.jsonl`` beside the results, and their analysis as one sample.
 
-Every run appends one line, also one whose verdicts are undecided: no run replaces another, and none is left out for its
-result. A line contains the run's conditions with its plan, and of each cell the counts of each arm, the run's ratios,
-and of each arm in each block the exact median and 99th percentile and the HdrHistogram of its latencies.
+Every run appends one line, whatever its verdicts: its conditions with the plan, and of each cell the counts of each
+arm, the ratios, and of each arm in each block the exact p50 and p99 and the HdrHistogram of its latencies.
 """
 
 from __future__ import annotations

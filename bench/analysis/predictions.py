@@ -31,18 +31,15 @@ def answer(
 ) -> dict[str, Any] | None:
     """Return the answer to a cell's question; None for a cell without one.
 
-    A hypothesis is rejected if the interval of the ratio lies outside the range that it predicts. It is the answer if
-    it is the only one that is not rejected. Nothing is rejected unless the positive control is faster, because the
-    cell would then not show a difference either.
-
-    ``numbers`` is the cell's entry of ``bench.analysis.latency_analysis.cells``, ``round_trips`` the result of
-    ``rack_round_trips``, without the delay of slow brokers.
+    A hypothesis is rejected if the interval of the ratio lies outside the range that it predicts; the only one that is
+    not rejected is the answer. Without a faster positive control nothing is rejected: the cell would not show a
+    difference. ``numbers`` is the cell's entry of ``bench.analysis.latency_analysis.cells``, ``round_trips`` the result
+    of ``rack_round_trips``, without the delay of slow brokers.
 
     Returns:
-        ``question``, ``arm``, ``against``, ``ratio``, ``hypotheses`` (id, label, predicted ratio,
-        ``rejected``, and for each arm the ends of the predicted median in ms), ``measured_ms`` (median of each arm and
-        its lowest and highest block), ``answer`` (id of a hypothesis, or None), ``missing`` (why there is none) and
-        ``power`` (probability that blocks of this noise reject the false one of the hypotheses; None without a ratio).
+        ``question``, ``arm``, ``against``, ``ratio``, ``hypotheses`` (id, label, predicted ratio, ``rejected``, and for
+        each arm the ends of the predicted median in ms), ``measured_ms`` (median of each arm and its lowest and highest
+        block), ``answer`` (id or None), ``missing`` (why there is none) and ``power`` (to reject the false hypothesis).
     """
     question = cell.question
     if question is None:

@@ -1,8 +1,7 @@
 """Exact quantiles of any number of observations in two Spark passes with small results.
 
-The first pass counts observations in bins of equal ratio, which shows the bin of each wanted rank. The second pass
-takes the observations of those bins alone, about one in a thousand each, and counts equal values. So only counts are
-sorted or moved, and a quantile equals that of all sorted observations, to the nanosecond.
+The first pass counts observations in bins of equal ratio, which shows the bin of each wanted rank. The second one
+counts equal values in those bins alone. So a quantile equals that of all sorted observations, to the nanosecond.
 """
 
 from __future__ import annotations

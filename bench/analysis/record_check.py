@@ -41,13 +41,10 @@ def read_back(
 
 
 def check_records(raw: DataFrame, log: DataFrame, run_id: str) -> dict[str, Any]:
-    """Compare the acknowledged records with the contents of the topics.
+    """Compare the acknowledged records of a run with the contents of the topics.
 
-    Args:
-        raw: raw observations of all phases.
-        log: result of ``read_back``.
-        run_id: run whose records are checked. Records of others, such as the probe, and of abandoned loads, which are
-            not in ``raw``, are only counted.
+    ``raw`` has the observations of all phases, ``log`` is of ``read_back``. Records of others, such as the probe, and
+    of abandoned loads, which are not in ``raw``, are only counted.
 
     Returns:
         Counts and examples of each of ``KINDS``, and counts per topic. *lost*: acknowledged, but not in the topic.

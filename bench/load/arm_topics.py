@@ -24,11 +24,7 @@ DELETE_S = 10.0
 
 
 def arm_topic(arm: BenchArm) -> TopicSpec:
-    """Return the topic of an arm in the outage phase.
-
-    ``min.insync.racks`` keeps its default if the arm does not use it, so that the topic is equal to one on an unpatched
-    Kafka.
-    """
+    """Return the topic of an arm in the outage phase; with R=1 it is equal to one on an unpatched Kafka."""
     config = {MIN_INSYNC_REPLICAS: str(arm.min_insync_replicas)}
     if arm.min_insync_racks > 1:
         config[MIN_INSYNC_RACKS] = str(arm.min_insync_racks)
@@ -44,12 +40,8 @@ def cell_topics(cell: BenchCell, session: int, prefix: str = "") -> list[TopicSp
 class BenchTopics:
     """Topics of the benchmark on one cluster.
 
-    Args:
-        client: admin client, see ``pyhooks.kafka.topics.admin``.
-        announce: called with the names of topics before they are created.
-        alter: changes the configuration of a topic.
-        query: returns the requirements of a topic as its brokers report them.
-        timeout_s: time limit for a change to take effect.
+    ``announce`` is called with the names of topics before they are created. ``alter`` changes the configuration of a
+    topic, ``query`` returns its requirements as the brokers report them; a change has ``timeout_s`` to take effect.
     """
 
     def __init__(

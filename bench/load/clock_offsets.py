@@ -1,10 +1,9 @@
 """Clock differences between load hosts and the driver, and the start of a load that its tasks agree on.
 
-A latency is measured on one host, from the intended time to the acknowledgement, so synchronised clocks are not needed.
-But the tasks of a load begin at an agreed instant. Times are of Linux's monotonic clock, which counts from the start
-of a host; processes with the same boot id read the same clock. For every other host the difference to the driver's
-clock is measured with requests over a connection: half the fastest round trip bounds the error. If the driver can't be
-reached, the start and the end of the Spark job in which the host read its clock bound the difference.
+A latency is measured on one host, so synchronised clocks are not needed; only the agreed start is. Times are of Linux's
+monotonic clock; processes with the same boot id read the same one. For another host the difference is measured with
+requests to the driver: half the fastest round trip bounds the error. If it can't be reached, the start and the end of
+the Spark job in which the host read its clock bound the difference.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Executors of a Spark cluster as load hosts: what Spark sends to them, and a survey of what they provide.
 
-Spark sends the project's code as a py-file and the clients as archives: confluent-kafka with librdkafka, and the
-patched Java producer with JPype. They are copies of this host's installation, so that every host loads the same
-versions. Executors need a Python of the same minor version and platform with numpy, pandas and pyarrow, which Spark's
-pandas functions need anyway. Where these are missing, ``--environment`` sends a packed environment, and the hosts' own
-Python is not used.
+Spark sends copies of this host's code and clients: confluent-kafka with librdkafka, and the patched Java producer with
+JPype. Executors need a Python of the same minor version and platform with numpy, pandas and pyarrow, which Spark's
+pandas functions need anyway, or a packed environment (``--environment``).
 """
 
 from __future__ import annotations
@@ -177,12 +175,8 @@ def survey(
 ) -> tuple[list[LoadHost], dict[str, int]]:
     """Survey all executors, and prepare their Python for the load.
 
-    Args:
-        spark: a session on the cluster.
-        slots: number of tasks that the executors run at a time.
-        brokers: broker id to address.
-        java: whether the load uses the Java producer.
-        shared: folder of the run to which executors must be able to write; None if they send observations here.
+    ``slots`` is the number of tasks that they run at a time, ``brokers`` has addresses by id. ``shared`` is the folder
+    of the run to which executors must be able to write; None if they send observations here.
 
     Returns:
         The executors in the order of their names, and the clock differences of their hosts, see
@@ -306,7 +300,7 @@ def _check(host: LoadHost) -> None:
 
 
 def _check_clocks(hosts: Sequence[LoadHost], address: str) -> None:
-    """Raise an error if no executor reaches the driver's clock, because one of them must report the starts of loads."""
+    """Raise an error if no executor reaches the driver's clock: one must report the starts of loads."""
     if all(host.clock.how == "job" for host in hosts):
         raise RackgateError(f"no executor can connect to the driver at {address}: {clock_offsets.REMEDY}")
 

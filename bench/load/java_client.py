@@ -15,12 +15,7 @@ CLOSE_S = 0.5
 
 
 class JavaClient:
-    """Java producer in this process's JVM; used from one thread.
-
-    Args:
-        producer: sends the records; ``purge`` closes it.
-        topics: topics that it will send to; it fetches their metadata before the first record.
-    """
+    """Java producer in this process's JVM; used from one thread. It fetches the metadata of ``topics`` at once."""
 
     def __init__(self, producer: Producer, topics: Sequence[str]) -> None:
         self._producer = producer

@@ -134,8 +134,7 @@ def hold_fault(load: RunningLoad, plan: OutagePlan, fault: AbstractContextManage
     """Apply a fault at its time in the schedule of a load, and heal it.
 
     Returns:
-        The error of a fault that could not be applied, proved or healed; the load continues after it. Otherwise an
-        empty text.
+        The error of a fault that could not be applied, proved or healed, after which the load continues; else empty.
 
     Raises:
         RackgateError: the load failed.

@@ -55,8 +55,8 @@ def pinned_to(core: int) -> Iterator[None]:
 def measure(core: int, *, rate_per_s: float, seconds: float) -> dict[str, Any]:
     """Drive the pacer as a load does, with librdkafka and its mock broker on the same core.
 
-    Returns:
-        Lateness of the calls of produce() after their intended times in ms, and the CPUs used by the pacer and others.
+    Returns lateness of the calls of produce() after their intended times in ms, and the CPUs used by the pacer and
+    others.
     """
     with pinned_to(core):
         from confluent_kafka import KafkaException, Producer

@@ -72,10 +72,7 @@ def record_count(duration_ns: int, rate_per_s: float) -> int:
 
 
 def topics_of_block(arms: Sequence[BenchArm], topics: Sequence[str], block: int) -> dict[str, str]:
-    """Return the topic of each arm in a block, by the arm's id.
-
-    The arms move on by one topic per block. In as many blocks as there are topics, each arm is on each topic once.
-    """
+    """Return the topic of each arm, by its id, in a block; from block to block the arms move on by one topic."""
     return {arm.id: topics[(place + block) % len(topics)] for place, arm in enumerate(arms)}
 
 
@@ -94,9 +91,8 @@ def _williams(size: int) -> tuple[tuple[int, ...], ...]:
 def round_order(arms: Sequence[str], number: int, seed: str) -> list[str]:
     """Return the order of the arms in a round of pieces: random, but balanced over every few rounds.
 
-    An order affects an arm, for example by a late position, or by a preceding arm that leaves much work. Balanced
-    orders affect all arms equally often, so this can't pass for a difference between them. Random orders alone would
-    leave the balance to chance, and because the seed is the plan's, every run of a plan would have the same imbalance.
+    Random orders alone would leave the balance to chance, and every run of a plan, which has one seed, would have the
+    same imbalance: a late position, or the arm before, would pass for a difference between arms.
     """
     square = _williams(len(arms))
     generator = random.Random(f"{seed}/turns/{number // len(square)}")  # noqa: S311 - a seeded plan, not a secret
@@ -116,8 +112,7 @@ def block_slots(
 ) -> tuple[Slot, ...]:
     """Return the slots of consecutive blocks: in each an opening of every arm, then pieces in a new order each round.
 
-    All arms of a block have the same rates and the same sending times within a piece. Blocks with negative numbers are
-    warm-up.
+    All arms of a block have the same rates and sending times within a piece. Blocks with negative numbers are warm-up.
     """
     slots: list[Slot] = []
     start_ns, first_seq = 0, 0

@@ -152,13 +152,9 @@ def arm_row(
 ) -> dict[str, Any]:
     """Return the outcome of one arm's records.
 
-    Args:
-        arm: the arm.
-        counted: counts of ``bench.analysis.record_check.check_records``, or None if the topic could not be read.
-        elected: final leader of the topic and whether its election was unclean, or None.
-        isr_racks: racks of the topic's ISR when the rack was destroyed, or None.
-        destroyed: the rack that was destroyed.
-        proved: whether the faults took effect and lasted.
+    ``counted`` has the counts of ``bench.analysis.record_check.check_records``, ``elected`` the final leader and
+    whether its election was unclean, ``isr_racks`` the racks of the ISR when rack ``destroyed`` was wiped; each None if
+    unknown. ``proved``: whether the faults took effect and lasted.
     """
     unknown = ""
     if not proved:

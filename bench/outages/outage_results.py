@@ -33,9 +33,8 @@ def mean_over_outages(
 ) -> dict[str, Any] | None:
     """Return the mean over outages, each counted as one value, with Student's t interval; None without values.
 
-    Records within an outage depend on one another, so their number is no evidence about another outage. If all values
-    are equal, their variation does not show what the next outage might give. There is no interval then, instead of one
-    of width 0, nor with fewer than ``FEWEST`` outages.
+    Records within an outage depend on one another, so their number is no evidence about another outage. There is no
+    interval with fewer than ``FEWEST`` outages or equal values, which don't show the variation of the next one.
 
     Returns:
         ``mean``, ``low`` and ``high`` (None without an interval; from 0 to ``most``), ``outages``, ``values``.

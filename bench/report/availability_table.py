@@ -1,8 +1,7 @@
 """Availability of each arm in each state, as one table for the report and for other documents.
 
-A record counts as available if it was acknowledged before the client gave it up (``message.timeout.ms``), however long
-it waited. The first rejection is that of a topic's probe, which never retries and so hides no rejection. The first
-acknowledgement after the heal is that of the load.
+A record is available if it was acknowledged before the client gave it up, however long it waited. The first rejection
+is that of a topic's probe without retries, the first acknowledgement after the heal that of the load.
 """
 
 from __future__ import annotations

@@ -153,8 +153,8 @@ def count_verdicts(result: Mapping[str, Any]) -> list[dict[str, str]]:
 
     Returns:
         For each candidate, arm that it is compared with, and judged quantile: ``subject``, ``verdict`` such as
-        "equivalent in 7 cells, undecided in 3", ``text`` with the names of the cells, and ``mark``: "slower" or
-        "faster" if any cell has that verdict, else the verdict of all cells with a latency, or "mixed".
+        "equivalent in 7 cells, undecided in 3", ``text`` with the names of the cells, and ``mark``: a difference in any
+        cell, else the verdict of all cells with a latency, or "mixed".
     """
     cells = result["cells"]
     if len(cells) < 2:

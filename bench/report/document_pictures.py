@@ -41,11 +41,10 @@ def source_of(picture: Path) -> str:
 
 
 def pictures(result: Path, out: Path) -> list[Path]:
-    """Make the pictures, and keep the result beside them.
+    """Make the pictures, and keep the result beside them, in ``bench`` or ``bench-full`` below ``out``.
 
-    A result with an outage gives the outage's timeline and, of its first cell with a question, predictions and
-    measurements; any other result gives the overview of all cells. The result is kept in ``bench`` or ``bench-full``
-    below ``out``.
+    A result with an outage gives its timeline and the answer of its first cell; any other one the overview of all
+    cells.
 
     Raises:
         RackgateError: there is no such result, it has neither an outage nor several cells, or the

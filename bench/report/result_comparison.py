@@ -52,17 +52,15 @@ def compare_results(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any
     """Compare two results cell by cell.
 
     All judged comparisons with a ratio in both results form one family: the intervals of their factors are
-    simultaneously valid with the confidence of the first result (Bonferroni). So the probability that any verdict is
-    wrong is at most the rest. A difference that was not found does not prove likeness. So ``alike`` requires an
-    interval within the band, as ``equivalent`` does, and a ratio of the plain means within it, too. The noise of blocks
-    does not include what one lab does to an arm and another lab does not; the control shows it. So a verdict on latency
-    requires two equal arms that are shown to be equal, in each result by itself and between the two.
+    simultaneously valid with the confidence of the first result (Bonferroni). ``alike`` requires an interval, and a
+    ratio of the plain means, within the band. The noise of blocks does not include what one lab does to an arm; so a
+    verdict also requires two equal arms that are shown to be equal, in each result and between the two.
 
     Returns:
-        ``pairs`` (comparisons of the plan, ``a`` in the first result and ``b`` in the second; ``factor``, the second
-        ratio over the first, or None; ``verdict``; ``why``, the reason for ``unknown`` and for rejections),
-        ``only_in_a`` and ``only_in_b`` (ids of cells, or an arm and a quantile of a cell), ``other_setting`` (ids of
-        cells), ``conditions`` (differences), ``confidence``, ``verdict`` (on all pairs together).
+        ``pairs`` (comparisons of the plan, ``a`` and ``b``; ``factor``, the second ratio over the first, or None;
+        ``verdict``; ``why``, the reason for ``unknown`` and for rejections), ``only_in_a`` and ``only_in_b`` (ids of
+        cells, or an arm and a quantile of a cell), ``other_setting`` (ids of cells), ``conditions`` (differences),
+        ``confidence``, ``verdict`` (on all pairs together).
     """
     cells_a, cells_b = ({cell["cell"]: cell for cell in result["cells"]} for result in (a, b))
     shared = [name for name in cells_a if name in cells_b]

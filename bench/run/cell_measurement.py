@@ -67,8 +67,8 @@ def rate_of(session: MeasurementSession, cell: BenchCell) -> float:
 def _ramp(session: MeasurementSession, cell: BenchCell) -> dict[str, Any]:
     """Find the load that the lab sustains in a cell's setting, on a healthy cluster and a topic of its own.
 
-    A lab without a warm-up gets one first: brokers that still compile code sustain less, and the latency of the first
-    rate would be too high a reference for the other rates.
+    A lab without a warm-up gets one first: brokers that still compile would be too slow a reference for the other
+    rates.
     """
     ramp, arm = cell.scenario.ramp, cell.scenario.role("baseline")
     if ramp is None:

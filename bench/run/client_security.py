@@ -1,10 +1,9 @@
 """Security settings of clients: one file of Kafka properties, converted for librdkafka, Java and Spark.
 
-The file has the format of ``--command-config`` of Kafka's own tools. Key stores and trust stores (JKS, PKCS12, PEM) are
-read here and sent as PEM inside the settings, because executors on other hosts don't have the files, and librdkafka
-can't read Java stores. Secrets are in the settings alone, never in a result, a page or a log. Spark sends them to
-executors in the code of tasks and the options of its Kafka source, and may also write them to local disks. So its
-cluster must authenticate, and encrypt connections and files unless it is on this machine.
+The file has the format of ``--command-config`` of Kafka's tools. Key and trust stores (JKS, PKCS12, PEM) are sent as
+PEM inside the settings: executors on other hosts don't have the files, and librdkafka can't read Java stores. Spark
+sends the settings to executors in the code of tasks and may write them to local disks, so its cluster must
+authenticate, and encrypt connections and files unless it is on this machine.
 """
 
 from __future__ import annotations

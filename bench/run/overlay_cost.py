@@ -94,12 +94,9 @@ def _topic(target: LabUnderTest, topic: str, arm: OverlayArm, partitions: int) -
 def summarise(rounds: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """Return one row for each arm, number of partitions and quantity, with its ratio to stock.
 
-    Args:
-        rounds: rows of ``measure_in_lab`` of all labs of each round.
-
-    Returns:
-        ``arm``, ``partitions``, ``quantity`` (``MB/s`` or ``mean latency, ms``), ``values`` of each round and, except
-        for stock, ``ratio``: geometric mean over rounds with Student's t interval; None with fewer than two rounds.
+    ``rounds`` has the rows of ``measure_in_lab`` of all labs of each round. A row has ``arm``, ``partitions``,
+    ``quantity`` (``MB/s`` or ``mean latency, ms``), ``values`` of each round and ``ratio``: geometric mean over rounds
+    with Student's t interval; None for stock and with fewer than two rounds.
     """
     quantities = {"MB/s": ("ceiling", "mb_per_s"), "mean latency, ms": ("latency", "mean_ms")}
     table: list[dict[str, Any]] = []

@@ -233,18 +233,10 @@ def locked_run_folder(out: Path) -> Iterator[Path]:
 def begin_run(
     folder: Path, scenario: Scenario, *, started: datetime, build: str, given: Mapping[str, Any], fresh: bool
 ) -> tuple[RunStore, bool]:
-    """Return the store of a new run, or of an interrupted run that continues.
+    """Return the store of a new run, or of an interrupted run that continues, and whether it continues.
 
-    Args:
-        folder: folder of the run.
-        scenario: plan of the run.
-        started: current time, from which a new run gets its name.
-        build: identity of the build under test, such as the hash of a patch series.
-        given: further command-line values that must be equal for a run to continue.
-        fresh: whether to delete what an interrupted run has left.
-
-    Returns:
-        The store, and whether the run continues.
+    ``started`` names a new run; ``build`` identifies the build under test; ``given`` has further command-line values
+    that must be equal for a run to continue; ``fresh`` deletes what an interrupted run has left.
 
     Raises:
         RackgateError: an interrupted run under other conditions has finished blocks; ``run.json`` is damaged; the

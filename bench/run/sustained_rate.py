@@ -1,8 +1,7 @@
 """Search for the load that a lab sustains: each rate is twice the previous one, until the lab does not keep up.
 
-A lab keeps up with a rate if every record was acknowledged and the median latency, counted from the intended time, is
-at most ``slower`` times (see the plan) that of the first rate. This latency shows a growing queue, no matter whether
-broker or client is too slow.
+It keeps up if every record was acknowledged and the median latency, from the intended time, is at most ``slower`` times
+(see the plan) that of the first rate: this shows a growing queue in broker or client.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Deletion of a run's topics from an existing cluster, however the run ends, kill -9 included.
 
-A separate process receives the name of each topic before the topic is created. It waits for the end of its input, which
-comes with the end of the run for whatever reason, and then deletes the remaining topics. Clients on executors may
-outlive the run for a moment and make the cluster create a topic again, so the process checks until all stay deleted.
+A separate process receives the name of each topic before the topic is created, waits for the end of its input, which
+comes with the end of the run, and deletes them. Clients on executors may outlive the run for a moment and make the
+cluster create a topic again, so the process checks until all stay deleted.
 """
 
 from __future__ import annotations
