@@ -6,12 +6,16 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.plan.scenario import BenchArm, LatencyPlan, OutagePlan
 from pyhooks.workload.pacing import NS
+
+if TYPE_CHECKING:
+    # executors of a Spark cluster import this module, and need not have the packages that read plans
+    from bench.plan.scenario import BenchArm, LatencyPlan, OutagePlan
 
 # Phase of a load whose records are not evaluated.
 BACKGROUND = "background"

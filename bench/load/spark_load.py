@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from pyspark import BarrierTaskContext
@@ -18,7 +18,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from bench.load import clock_offsets, executors
 from bench.load.pacer import ACKED, FAILED, UNKNOWN, ArmPacer, PacedClient, columns, serving_reports
 from bench.load.schedule import Slot, by_arm
-from bench.plan import cell_setting
+
+if TYPE_CHECKING:
+    from bench.plan.cell_setting import ClientKind
 
 # Times are nanoseconds of the monotonic clock of the host that ran the task; 0 or -1 if there is none. ``load`` names
 # the job that sent a record, ``host`` the executor. ``cell`` and ``state`` are those of the plan; the outage phase has
@@ -56,7 +58,7 @@ class SparkLoad:
     slots: tuple[Slot, ...]
     cell: str | None = None
     state: str | None = "outage"  # of the cell, or ``outage``
-    client: cell_setting.ClientKind = "confluent"
+    client: ClientKind = "confluent"
     tasks: int = 1
     partitions: int = 1  # number of partitions of each topic
     # ids of the arms whose producer uses ``acks=1``; the others use ``acks=all``

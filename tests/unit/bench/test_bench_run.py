@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -28,6 +30,13 @@ LOAD = spark_load.SparkLoad(
     run_id="r", name="x", cell=None, state=None, bootstrap="127.0.0.1:1", client="confluent", config={},
     record_bytes=1, seed=1, flush_s=0.1, tasks=2, slots=(schedule.steady_slot("A", "t", rate_per_s=10, seconds=0.1),),
 )  # fmt: skip
+
+
+def test_executors_need_no_package_that_only_the_driver_has() -> None:
+    # None makes the import of a module fail
+    program = "import sys; sys.modules.update(dict.fromkeys(('pydantic', 'typer', 'rich', 'psutil', 'scipy')));"
+    program += "import bench.load.spark_load, bench.load.java_client, pyhooks.jvm.producer"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def ended(error: BaseException | None) -> Future[None]:
