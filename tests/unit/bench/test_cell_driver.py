@@ -130,7 +130,7 @@ class FakeSession(MeasurementSession):
     def rejections(self, bootstrap: str, topics: Sequence[str]) -> dict[str, str]:  # noqa: ARG002 - as the real one
         if self.responses is not None:
             return self.responses(topics)
-        isr = self.target.brokers.isr  # type: ignore[attr-defined]
+        isr = self.target.brokers.isr  # type: ignore[union-attr]
         racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
         size, spread = len(isr), len({racks[broker] for broker in isr})
         return {
@@ -187,7 +187,7 @@ def test_a_cell_is_measured_block_by_block_in_its_state(this: FakeSession) -> No
     cell_measurement.measure(this, cell)
     assert this.store.missing(cell) == []
     assert this.store.warm_up(cell.id) is not None
-    assert this.target.states == [StateBrokers((1, 3, 2), (5, 4)), "healed"]  # type: ignore[attr-defined]
+    assert this.target.states == [StateBrokers((1, 3, 2), (5, 4)), "healed"]  # type: ignore[union-attr]
     (seen,) = this.store.cell(cell.id)
     assert (seen["rejected"], seen["rate_per_s"], seen["isr_racks"]) == ({}, 200.0, ["a", "b"])
     assert this.notes == []
@@ -286,7 +286,7 @@ def test_a_state_that_did_not_last_is_noted(this: FakeSession) -> None:
 def test_a_block_whose_state_did_not_last_is_discarded_counted_and_repeated(this: FakeSession) -> None:
     # asked before and after each block; the third block's follower is no longer slow at its end, twice
     objections = ["", ""] * 2 + ["", "slow-broker: not slow"] * 2 + ["", ""]
-    this.target.against = iter(objections)  # type: ignore[attr-defined]
+    this.target.against = iter(objections)  # type: ignore[union-attr]
     cell = cell_of("slow-follower-20")
     cell_measurement.measure(this, cell)
     assert this.store.missing(cell) == []
