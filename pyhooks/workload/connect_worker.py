@@ -37,7 +37,7 @@ PAUSE_MS = 50
 STRINGS = "org.apache.kafka.connect.storage.StringConverter"
 
 
-class _Identity(TypedDict):
+class _WorkerIdentity(TypedDict):
     run: str
     group: str
     topic: str
@@ -75,7 +75,7 @@ class ConnectRun:
 
     def __init__(self, options: Namespace, history: History) -> None:
         self._history, self._folder = history, Path(options.folder)
-        self._self: _Identity = {"run": options.run, "group": options.group, "topic": options.topics}
+        self._self: _WorkerIdentity = {"run": options.run, "group": options.group, "topic": options.topics}
         self._bootstrap: str = options.bootstrap
         self._sunk = self._folder / "sunk"
         self._read_bytes, self._read_ns = 0, time.monotonic_ns()
