@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from ducktape_tests import soak_plan
@@ -30,6 +31,8 @@ RATE_PER_S = 5.0
 SLOW_RTT_MS = 60.0
 # The first two keep their settings: with R=2, and as the control with R=1.
 GATED, FREE, CHANGING = "gated", "free", ("one", "two")
+# A run of ten minutes may draw no other outage that is long enough for rejections to be judged.
+FIRST = SoakStep("fault", "kill", rack="b", seconds=soak_plan.LONG_S[1])
 
 
 class SoakTest(RackScenario):
@@ -46,7 +49,7 @@ class SoakTest(RackScenario):
     def test_soak(self) -> None:
         """No checker finds anything wrong in a long random run, and no process grows.
 
-        ducktape's globals ``seed`` and ``minutes`` determine the steps and how long they go on.
+        After an outage of rack b, ducktape's globals ``seed`` and ``minutes`` determine steps and duration.
         """
         racks = {
             site.name: [node.node_id for node in self.kafka.brokers(site.name)] for site in self.kafka.topology.racks
@@ -64,7 +67,7 @@ class SoakTest(RackScenario):
         with self.under_load(self.specs, loads):
             until = time.monotonic() + 60 * self.minutes
             placed = {topic.name: topic.replicas for topic in self.specs}
-            for step in soak_plan.steps(self.seed, racks, placed, CHANGING):
+            for step in chain([FIRST], soak_plan.steps(self.seed, racks, placed, CHANGING)):
                 if time.monotonic() >= until:
                     break
                 done += 1
