@@ -224,8 +224,6 @@ if not link_emulator.SOCKET.exists():
     print("null")
     sys.exit()
 before = link_emulator.read(name).directions[1]
-# a sender that moves to another processor can overtake its own packets before they reach the link
-os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
     pid = emulator_pid()
     os.kill(pid, signal.SIGSTOP)
