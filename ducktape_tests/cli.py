@@ -27,6 +27,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.lab import lab_processes, memory, topology
 from pyhooks.lab.cli import check_programs
 from pyhooks.lab.lab import in_lab
+from pyhooks.patchset import client_classpaths
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.verify import history_mutation, second_opinion
 
@@ -87,6 +88,9 @@ def run_command(
     chosen = plan.select(plan.load(), selections)
     options = _repeat_options(assignments or [], cluster_file, host_root)
     _require(cluster_file)
+    # A lab has no access to registries.
+    if jars := sorted({jar for test in chosen for jar in test.jars}):
+        client_classpaths.fetch_jars(jars)
     if cluster_file is None:
         topologies = [topology.load(topology.find(test.topology)) for test in chosen]
         concurrent = f"{min(jobs, len(chosen))} of these tests at a time"

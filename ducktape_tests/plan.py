@@ -44,6 +44,7 @@ class SuiteTest:
         alone: whether no other test may run on the machine at the same time.
         finds: checkers that must return false, because the test is a control.
         settings: ducktape's globals for it.
+        jars: names of pinned jars that it needs and a build does not fetch.
     """
 
     id: Annotated[str, matching(_ID.pattern, "file_test.py::Class.method")]
@@ -53,6 +54,7 @@ class SuiteTest:
     alone: bool = False
     finds: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    jars: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

@@ -44,6 +44,7 @@ from pyhooks.checkers import (
     resource_growth,
     share_groups,
     slowdown,
+    streams_output,
     transaction_recovery,
     transactions,
     visibility,
@@ -207,6 +208,11 @@ OF_TESTS: Mapping[str, Checker] = {
         connect_counts.check_connect_counts,
         "a source of Connect writes each number once and a sink receives each, exactly while the ISR is sufficient",
         _kind(events.ConnectDetails),
+    ),
+    "processed": Checker(
+        streams_output.check_streams_output,
+        "a stream processor counts each record exactly once",
+        _kind(events.StreamsDetails),
     ),
     "levels": Checker(
         feature_levels.check_levels,

@@ -281,6 +281,28 @@ class SunkDetails(ConnectDetails, op="sunk"):
     offsets: tuple[tuple[int, int], ...]
 
 
+class StreamsDetails(Details, process="streams"):
+    """Any event of a Kafka Streams application that counts the records of each key of ``source`` in ``target``."""
+
+    run: str
+    application: str
+    source: str
+    target: str
+
+
+class StreamsStateDetails(StreamsDetails, op="state"):
+    """A new state of the application, such as ``RUNNING`` or ``REBALANCING``."""
+
+    state: str
+
+
+class StreamsFailureDetails(StreamsDetails, op="failure"):
+    """An exception that ended a thread of the application, which replaces the thread."""
+
+    exception: str
+    message: str = ""
+
+
 class CommittedOffsetsDetails(Details, op="committed", process=TEST):
     """Offsets of a group in the end, as its coordinator returned them: partition to committed offset."""
 

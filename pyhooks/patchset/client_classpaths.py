@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.patchset import recipe
 from pyhooks.patchset.distribution import Distribution
+from pyhooks.patchset.recipe import Artifact, Recipe
 from pyhooks.patchset.workspace import Workspace
 
 PATCHED = "patched"
+STREAMS = "kafka-streams"
 _ROLE = "client-"
 
 
@@ -35,8 +38,31 @@ def client_classpath(release: str) -> str:
     built = Distribution.load()
     if role not in recipe.CLIENT_ROLES:
         return os.pathsep.join([built.classpath(overlay=release == PATCHED), str(built.hooks)])
+    return os.pathsep.join([*_fetch(plan, plan.with_role(role)), str(built.hooks)])
+
+
+def streams_classpath() -> str:
+    """Return the class path of Kafka Streams with the patched client; fetch it if missing.
+
+    Raises:
+        RackgateError: no distribution, or an artifact can't be downloaded or differs from its pin.
+    """
+    return os.pathsep.join([Distribution.load().classpath(), *fetch_jars([STREAMS])])
+
+
+def fetch_jars(names: Iterable[str]) -> list[str]:
+    """Return the paths of pinned jars that a build does not fetch, such as ``kafka-streams``; fetch missing ones.
+
+    Raises:
+        RackgateError: a jar is not pinned, can't be downloaded or differs from its pin.
+    """
+    plan = recipe.load()
+    return _fetch(plan, [plan.find(name, recipe.TEST_ALL) for name in names])
+
+
+def _fetch(plan: Recipe, artifacts: Sequence[Artifact]) -> list[str]:
+    """Return the paths of artifacts; fetch those that are missing."""
     space = Workspace.of(plan)
-    wanted = plan.with_role(role)
     with space.lock(lambda _: None), tempfile.TemporaryDirectory(prefix="rackgate-client-") as work:
-        space.store.fetch(plan, wanted, Path(work))
-    return os.pathsep.join([*(str(space.store.path(artifact)) for artifact in wanted), str(built.hooks)])
+        space.store.fetch(plan, artifacts, Path(work))
+    return [str(space.store.path(artifact)) for artifact in artifacts]

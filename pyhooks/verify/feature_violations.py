@@ -154,3 +154,18 @@ def _arrive_in_outage(
     moved, window = draw(choice, found)
     early = replace(changed(moved, begun_ns=window.from_ns), mono_ns=min(window.to_ns, window.ahead.from_ns))
     return [early if event is moved else event for event in history.events]
+
+
+@violation("processed")
+def count_again(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A stream processor counts a record twice."""
+    targets = {one.target for _, one in ev.StreamsDetails.each(history.events)}
+    counted = [
+        event
+        for event, read in ev.ReadChunkDetails.each(history.events)
+        if read.topic in targets and read.isolation == COMMITTED and read.values
+    ]
+    victim = draw(choice, counted)
+    values = list(victim.data["values"])
+    values[choice.randrange(len(values))] = "\0" * 7 + "\2"
+    return edit_one(history, victim, values=values)

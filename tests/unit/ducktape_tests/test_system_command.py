@@ -18,10 +18,11 @@ from ducktape_tests.session import RunEnvironment
 from pyhooks.core import files
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.run_folder import LOCK, MARKER
+from pyhooks.patchset import client_classpaths
 
 ONE = SuiteTest("x_test.py::A.test_one", "az3", 2, ("smoke", "system"))
 TWO = SuiteTest("x_test.py::A.test_two", "az3", 2, ("system",))
-BAD = SuiteTest("y_test.py::B.test_bad", "single", 1, ("long",))
+BAD = SuiteTest("y_test.py::B.test_bad", "single", 1, ("long",), jars=("kafka-streams",))
 
 
 class SimulatedSession:
@@ -63,6 +64,7 @@ def _simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "SuiteSession", SimulatedSession)
     monkeypatch.setattr(cli, "_require", lambda _: None)
     monkeypatch.setattr(cli, "_versions", lambda _: {"kafka": "4.0.0"})
+    monkeypatch.setattr(client_classpaths, "fetch_jars", list)
     monkeypatch.setattr(plan, "load", lambda: (ONE, TWO, BAD))
 
 
@@ -90,6 +92,16 @@ def test_run_prints_seed_tests_and_page_and_records_its_command(tmp_path: Path) 
     (tmp_path / "tests" / "old").mkdir()
     assert run("run", "smoke", "--run-dir", str(tmp_path), "--seed", "7").exit_code == 0
     assert not (tmp_path / "tests" / "old").exists()
+
+
+def test_jars_of_the_chosen_tests_are_fetched_before_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fetched: list[tuple[list[str], int]] = []
+    monkeypatch.setattr(
+        client_classpaths, "fetch_jars", lambda names: fetched.append((names, len(SimulatedSession.runs)))
+    )
+    assert run("run", "smoke", "--run-dir", str(tmp_path)).exit_code == 0
+    assert run("run", BAD.id, "smoke", "--run-dir", str(tmp_path)).exit_code == 1
+    assert fetched == [(["kafka-streams"], 1)]
 
 
 def test_default_seed_is_random_and_recorded(tmp_path: Path) -> None:
