@@ -53,7 +53,7 @@ help:
 	@echo "make runbook       every step of kip/operations.md, in a lab"
 	@echo "make monitoring    each alert fires and resolves in a lab with Prometheus; the cost of scrapes with 10,000 partitions"
 	@echo "make acks          what acks=0 and acks=1 risk while a rack is away (a minute)"
-	@echo "make kafka-long    racks that return in further orders; every client in further modes while a broker is killed; rackgate lower and restore killed at further steps; the change from the earlier edition of the overlay, and from Kafka 4.2.1 to 4.3.1, and back; MirrorMaker 2 in an outage (23 minutes)"
+	@echo "make kafka-long    racks that return in further orders; every client in further modes while a broker is killed; rackgate lower and restore killed at further steps; the change from the earlier edition of the overlay, and from Kafka 4.2.1 to 4.3.1, and back; MirrorMaker 2 in an outage; preflight and check on Kafka 3.9 (24 minutes)"
 	@echo "make lab-rounds    fifty labs with a random fault each, of which nothing stays behind; every fault by its command (half an hour)"
 	@echo "make lab-links     delay, throughput and processor time of emulated links: pyhooks/lab/link_accuracy.md (6 minutes, idle machine)"
 	@echo "make lock    renew requirements/*.lock from pyproject.toml"
@@ -282,7 +282,8 @@ jmh-full: build
 # All orders in which killed and destroyed racks return; two editions, the earlier one built from the history of this repository.
 .PHONY: kafka-long
 kafka-long: build
-	@exec $(BIN)/pytest -m long tests/live/kafka tests/live/outage tests/live/workload/test_clients_and_killed_broker.py
+	@exec $(BIN)/pytest -m long tests/live/kafka tests/live/outage tests/live/workload/test_clients_and_killed_broker.py \
+	    tests/live/placement/test_preflight_command.py
 
 .PHONY: lab-rounds
 lab-rounds: build

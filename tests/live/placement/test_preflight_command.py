@@ -15,6 +15,7 @@ import pytest
 from check_command import rackgate, unfenced
 from fake_cluster import BLANK, FakeCluster
 from feature_tools import ELR_FEATURE, RACKS_FEATURE
+from kafka_3_9 import kafka_3_9_classpath
 from loopback_brokers import Brokers
 from pyhooks.core import paths
 from pyhooks.core.wait import wait_for
@@ -238,3 +239,30 @@ def test_kafka_3_9_can_be_judged() -> None:
         assert {one["kafka"] for one in report["nodes"]} == {"3.9"}
         assert asked("check", fake.bootstrap, "--without", "3")[::2] == (0, set())
         assert asked("check", fake.bootstrap, "--without", "2,3")[0] == 1
+
+
+# "make kafka-long": it downloads another Kafka
+@pytest.mark.long
+def test_brokers_of_kafka_3_9_are_judged(tmp_path: Path) -> None:
+    classpath = kafka_3_9_classpath(tmp_path)
+    brokers = Brokers(tmp_path, {1: "a", 2: "a", 3: "b"}, CONTROLLER, extra=PATIENT)
+    brokers.format(classpath)
+    with brokers.running(classpath), Admin(brokers.bootstrap) as admin:
+        wait_for(partial(unfenced, admin, 3), goal="three brokers", timeout_s=60)
+        create(admin, "orders", [[1, 2, 3]], M_2)
+        create(admin, "narrow", [[1, 2]])
+        status, report, codes = asked("preflight", brokers.bootstrap)
+        assert (status, serious(codes)) == (
+            1,
+            {"kafka-version", "metadata-version-too-low", "placement-in-too-few-racks"},
+        )
+        assert {one["kafka"] for one in report["nodes"] if one["role"] == "broker"} == {"3.9"}
+        enforced = rackgate("check", "--bootstrap", brokers.bootstrap, "--expect-racks", "2", "--json")
+        assert enforced.returncode == 1
+        assert {one["code"] for one in json.loads(enforced.stdout)["findings"]} >= {"racks-below-expected"}
+        assert asked("check", brokers.bootstrap, "--topic", "orders", "--without", "3")[::2] == (0, set())
+        status, _, codes = asked("check", brokers.bootstrap, "--topic", "orders", "--without-rack", "a")
+        assert (status, codes) == (1, {("obstacle", "restart-always-stops")})
+        brokers.kill(3)
+        status, _, codes = asked("check", brokers.bootstrap, "--topic", "orders", "--without", "2", "--timeout", "20")
+        assert (status, codes) == (2, {("unknown", "broker-silent")})
