@@ -1,22 +1,44 @@
 """Check that a Kafka Streams application with exactly-once semantics counts each record exactly once.
 
-Reads the events of ``pyhooks.workload.streams_app``, the last read_committed ``read`` of its topics, with values, and
-faults. Every record of the source has a key of its own, so each count must be 1 and be written once.
+Reads the events of ``pyhooks.workload.streams_app``, of a ``committed_reader`` of its target, the last read_committed
+``read`` of its topics, with values, observations, settings and faults (see ``pyhooks.checkers.cluster_view``). Every
+record of the source has a key of its own, so each count must be 1 and be written once.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
-from pyhooks.checkers import cluster_view
+from pyhooks.checkers.application_output import Arrival, Output, check_outputs
+from pyhooks.checkers.cluster_view import ClusterView
 from pyhooks.checkers.record_view import COMMITTED, Records
 from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
-from pyhooks.history.events import StreamsDetails, StreamsFailureDetails
+from pyhooks.history.events import FollowDetails, StreamsDetails, StreamsFailureDetails
 
 # A long of value 1, as Kafka Streams serializes it and histories store it.
 ONE = "\0" * 7 + "\1"
+
+
+def streams_outputs(events: Sequence[Event]) -> list[Output]:
+    """Return when the reader of each application's target received records."""
+    outputs = []
+    for application, _, target in _applications(events):
+        seen = sorted(
+            (one.asked_ns, one.records) for _, one in FollowDetails.each(events) if one.topic == target
+        )  # fmt: skip
+        arrivals = tuple(
+            Arrival(begun_ns, ended_ns) for (begun_ns, before), (ended_ns, after) in pairwise(seen) if after > before
+        )
+        outputs.append(Output(application, target, arrivals, max((at_ns for at_ns, _ in seen), default=0)))
+    return outputs
+
+
+def _applications(events: Sequence[Event]) -> list[tuple[str, str, str]]:
+    """Return id, source and target of each application."""
+    return sorted({(one.application, one.source, one.target) for _, one in StreamsDetails.each(events)})
 
 
 def check_streams_output(events: Sequence[Event]) -> Verdict:
@@ -26,17 +48,17 @@ def check_streams_output(events: Sequence[Event]) -> Verdict:
 
     * a record of the input without a count, or with several;
     * a count other than 1: the record was processed twice, or the state lost what it knew;
-    * a count of a key that is not in the input.
+    * a count of a key that is not in the input;
+    * a time at which counts arrived, or did not, against ``check_outputs``.
 
-    Unknown without an application or input, without a fault that was healed, or if a topic was not read to its end.
-    Exceptions that ended threads are notes: the threads were replaced, and the output counts.
+    Unknown without an application or input, if a topic was not read to its end, or by ``check_outputs``. Exceptions
+    that ended threads are notes: the threads were replaced, and the output counts.
     """
     records, found = Records(events), Findings()
-    applications = sorted({(one.application, one.source, one.target) for _, one in StreamsDetails.each(events)})
+    applications = _applications(events)
+    check_outputs(streams_outputs(events), ClusterView.of(events), found)
     if not applications:
         found.missing.append("no application in the history")
-    if not any(fault.healed_ns is not None for fault in cluster_view.faults(events)):
-        found.missing.append("no outage that was healed")
     for application, source, target in applications:
         given, gaps = records.final(source, COMMITTED)
         counted, more_gaps = records.final(target, COMMITTED)

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from pyhooks.checkers.record_view import COMMITTED, PartitionName, offsets_of
 from pyhooks.history import events as ev
@@ -169,3 +170,23 @@ def count_again(history: StoredHistory, choice: random.Random) -> list[Event]:
     values = list(victim.data["values"])
     values[choice.randrange(len(values))] = "\0" * 7 + "\2"
     return edit_one(history, victim, values=values)
+
+
+@violation("processed")
+def write_in_outage(history: StoredHistory, choice: random.Random) -> list[Event]:
+    """A stream processor writes with an insufficient ISR."""
+    targets = {one.target for _, one in ev.StreamsDetails.each(history.events)}
+    victims = [
+        event
+        for target in targets
+        for window in history.windows.get(PartitionName(target, 0), ())
+        if not window.enough
+        for (_, before), (event, one) in pairwise(
+            progress for progress in ev.FollowDetails.each(history.events) if progress[1].topic == target
+        )
+        # so that the application wrote before
+        if before.records and window.from_ns <= before.asked_ns
+        if one.asked_ns <= min(window.to_ns, window.ahead.from_ns)
+    ]
+    victim = draw(choice, victims)
+    return edit_one(history, victim, records=victim.data["records"] + 1)

@@ -10,11 +10,11 @@ import pytest
 
 from pyhooks.checkers.registry import CHECKERS
 from pyhooks.checkers.streams_output import ONE, check_streams_output
-from pyhooks.history.event_log import Event, Outcome
+from pyhooks.history.event_log import Event
 from pyhooks.verify.history_violations import VIOLATIONS
 from pyhooks.verify.stored_history import StoredHistory
 from pyhooks.workload.streams_app import internal_topics
-from written_histories import S, chunks, event
+from written_histories import S, chunks, event, two_requirements
 
 KEYS = tuple(f"k{number}" for number in range(10))
 APPLICATION = {"run": "r", "application": "app", "source": "in", "target": "out"}
@@ -31,20 +31,45 @@ def read(topic: str, keys: Sequence[str], values: Mapping[str, str] | None = Non
     return found
 
 
-def history(output: Sequence[str] = KEYS, values: Mapping[str, str] | None = None) -> list[Event]:
-    fault = {"target": "b", "brokers": [3]}
-    times: Sequence[tuple[int, str, Outcome | None]] = (
-        (10, "inject", None), (11, "proved", "ok"), (20, "heal", None), (30, "healed", "ok"),
-    )  # fmt: skip
-    steps = [event(at_s * S, "fault", "kill-rack", outcome, "b", step=step, **fault) for at_s, step, outcome in times]
-    state = event(5 * S, "streams", "state", None, **APPLICATION, state="RUNNING")
-    return [state, *steps, *read("in", KEYS), *read("out", output, values or {})]
+def progress(target: str, at_s: int, records: int) -> Event:
+    place: dict[str, Any] = {"run": "f", "topic": target, "partition": 0, "isolation": "read_committed"}
+    own: dict[str, Any] = {
+        "position": records,
+        "records": records,
+        "asked_ns": at_s * S,
+        "stable": records,
+        "end": records,
+    }
+    return event(at_s * S, "follower", "follow", "ok", **place, **own)
+
+
+# Seconds in which counts arrive; rack b is out of sync at 30 to 70 s.
+WITH_R_2 = (*range(5, 20), *range(90, 105))
+
+
+def history(
+    output: Sequence[str] = KEYS, values: Mapping[str, str] | None = None, arrivals: Sequence[int] = WITH_R_2
+) -> list[Event]:
+    """Return an outage with an application whose target requires two racks, and the control."""
+    control = {**APPLICATION, "application": "control", "source": "in-1", "target": "out-1"}
+    return [
+        *(event(5 * S, "streams", "state", None, **one, state="RUNNING") for one in (APPLICATION, control)),
+        *two_requirements({"out": 2, "out-1": 1}),
+        *(progress("out", at_s, sum(one <= at_s for one in arrivals)) for at_s in range(106)),
+        *(progress("out-1", at_s, at_s) for at_s in range(106)),
+        *read("in", KEYS),
+        *read("out", output, values or {}),
+        *read("in-1", KEYS),
+        *read("out-1", KEYS, {}),
+    ]
 
 
 def test_each_record_counted_once_is_valid() -> None:
     verdict = check_streams_output(history())
     assert verdict.valid == "true", verdict
-    assert verdict.notes == ("app: 10 records, 10 counted; failed threads: none",)
+    assert verdict.notes == tuple(
+        f"{name}: 10 records, 10 counted; failed threads: none" for name in ("app", "control")
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,15 +92,27 @@ def test_missing_evidence_is_unknown() -> None:
     verdict = check_streams_output([one for one in history() if one.data.get("topic") != "out"])
     assert verdict.valid == "unknown"
     assert "app: out: no final read (read_committed)" in verdict.because
-    verdict = check_streams_output([one for one in history() if one.process != "fault"])
-    assert verdict.because == ("no outage that was healed",)
+    verdict = check_streams_output([one for one in history() if one.process != "follower"])
+    assert {"app: no output", "control: no output"} <= set(verdict.because)
+    assert verdict.valid == "unknown"
+
+
+def test_counts_while_the_target_has_too_few_racks_are_wrong() -> None:
+    verdict = check_streams_output(history(arrivals=(*range(5, 20), 45, 50, *range(90, 105))))
+    assert verdict.because == ("app: output arrived 2 times while out had ISR [1, 2] in rack(s) a: too few",)
+
+
+def test_an_application_that_stops_with_enough_racks_is_wrong() -> None:
+    events = [one for one in history() if one.data.get("topic") != "out-1" or one.op != "follow"]
+    verdict = check_streams_output([*events, *(progress("out-1", at_s, min(at_s, 20)) for at_s in range(106))])
+    assert verdict.valid == "false"
 
 
 def test_failed_threads_are_noted() -> None:
     failure = event(12 * S, "streams", "failure", "unknown", **APPLICATION, exception="a.b.StreamsException")
     verdict = check_streams_output([*history(), failure])
     assert verdict.valid == "true"
-    assert verdict.notes == ("app: 10 records, 10 counted; failed threads: 1 with StreamsException",)
+    assert verdict.notes[0] == "app: 10 records, 10 counted; failed threads: 1 with StreamsException"
 
 
 def test_the_checker_applies_to_applications() -> None:
@@ -87,8 +124,9 @@ def test_internal_topics_have_the_names_that_streams_gives_them() -> None:
     assert internal_topics("app") == ("app-by-key-repartition", "app-counts-changelog")
 
 
-def test_a_planted_violation_is_found() -> None:
-    (violation,) = [one for one in VIOLATIONS if one.name == "count-again"]
+@pytest.mark.parametrize("name", ["count-again", "write-in-outage"])
+def test_a_planted_violation_is_found(name: str) -> None:
+    (violation,) = [one for one in VIOLATIONS if one.name == name]
     for seed in range(5):
         planted = violation.plant(StoredHistory(history()), random.Random(seed))  # noqa: S311 - a seeded test
         assert planted is not None
