@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -22,7 +23,7 @@ from ducktape_tests.scenario import (
 )
 from ducktape_tests.services.clients import wait_events
 from pyhooks.checkers.streams_output import streams_outputs
-from pyhooks.history.events import FollowDetails, StreamsStateDetails
+from pyhooks.history.events import ArrivalsDetails, StreamsStateDetails
 from pyhooks.kafka import gate, topics
 from pyhooks.kafka.topics import TopicSpec
 from pyhooks.workload.final_reader import high_watermark
@@ -78,7 +79,7 @@ class StreamsTest(RackScenario):
         self.create_topics([spec(source, INPUT_PLACED, 2, 2), spec(target, AAB, 2, racks)])
         names = [target, *(topic.name for topic in internal)]
         with (
-            self.client("committed_reader", target) as (reader,),
+            self.client("arrivals", target) as (consumer,),
             self.client("streams_app", source, *arguments) as (app,),
         ):
             # The input of the previous run, too: its recovery from this outage is judged.
@@ -97,11 +98,12 @@ class StreamsTest(RackScenario):
                     sleep(OUTAGE_S, f"{OUTAGE_S:g} s of outage")
                 topics.wait_isrs(self.kafka.admin, {name: frozenset(AAB) for name in names})
                 sleep(STEADY_S, "processing after the outage")
-            wanted = high_watermark(self.kafka.topology.bootstrap, source)
+            wanted, counts = high_watermark(self.kafka.topology.bootstrap, source), Counter[str]()
             wait_events(
-                [reader],
-                FollowDetails,
-                lambda _, __, progress: progress.records >= wanted,
+                [consumer],
+                ArrivalsDetails,
+                # The consumer follows the target from its end, which is empty until the application runs.
+                lambda _, __, arrivals: counts.update({target: len(arrivals.keys)}) or counts[target] >= wanted,
                 [True],
                 goal=f"{wanted} counts",
                 timeout_s=PROCESSED_S,

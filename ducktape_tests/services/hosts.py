@@ -73,7 +73,7 @@ def run_command(account: Any, name: str, command: str, timeout_s: float = TOOL_T
 
 
 class Hosts:
-    """Base class of clusters whose nodes are hosts; methods raise ``RackgateError`` if a host or Kafka rejects.
+    """Base class of clusters whose nodes are hosts; methods raise ``RackgateError`` if a host or Kafka fails.
 
     Attributes:
         archives: class data archives by class path, used by the hosts that have them; see

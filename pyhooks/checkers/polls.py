@@ -149,7 +149,8 @@ class _Polls:
                 self.findings.wrong.append(f"{name}, and skipped {len(skipped)} records")
 
     def check_arrivals(self, events: Sequence[Event]) -> None:
-        """Check the arrivals at followers; a topic has one follower at most."""
+        """Check the arrivals at followers, which read committed records; a topic has one follower at most."""
+        committed = {read.partition.topic for read in self.records.reads if read.isolation == COMMITTED}
         arrived: defaultdict[PartitionName, list[str]] = defaultdict(list)
         for _, arrivals in ArrivalsDetails.each(events):
             for key in arrivals.keys:
@@ -165,7 +166,9 @@ class _Polls:
             self.findings.wrong += [
                 f"{partition}: rejected record {key} was received" for key in keys if (partition.topic, key) in rejected
             ]
-            if final := self._final(partition, UNCOMMITTED):
+            # without transactions, both reads have the same records
+            isolation = COMMITTED if partition.topic in committed else UNCOMMITTED
+            if final := self._final(partition, isolation):
                 self._check_order(partition, keys, final)
 
     def _check_order(self, partition: PartitionName, arrived: Sequence[str], final: Read) -> None:

@@ -1,38 +1,37 @@
 """Check that a Kafka Streams application with exactly-once semantics counts each record exactly once.
 
-Reads the events of ``pyhooks.workload.streams_app``, of a ``committed_reader`` of its target, the last read_committed
-``read`` of its topics, with values, observations, settings and faults (see ``pyhooks.checkers.cluster_view``). Every
-record of the source has a key of its own, so each count must be 1 and be written once.
+Reads the events of ``pyhooks.workload.streams_app``, arrivals at its target (see ``pyhooks.workload.arrivals``), the
+last read_committed ``read`` of its topics, with values, observations, settings and faults (see
+``pyhooks.checkers.cluster_view``). Every record of the source has a key of its own, so each count must be 1 and be
+written once.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from itertools import pairwise
 
 from pyhooks.checkers.application_output import Arrival, Output, check_outputs
 from pyhooks.checkers.cluster_view import ClusterView
 from pyhooks.checkers.record_view import COMMITTED, Records
 from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
-from pyhooks.history.events import FollowDetails, StreamsDetails, StreamsFailureDetails
+from pyhooks.history.events import ArrivalsDetails, StreamsDetails, StreamsFailureDetails
 
 # A long of value 1, as Kafka Streams serializes it and histories store it.
 ONE = "\0" * 7 + "\1"
 
 
 def streams_outputs(events: Sequence[Event]) -> list[Output]:
-    """Return when the reader of each application's target received records."""
+    """Return when the counts of each application arrived at a consumer of its target."""
+    arrived_ns: defaultdict[str, list[int]] = defaultdict(list)
+    for event, one in ArrivalsDetails.each(events):
+        arrived_ns[one.topic] += [event.mono_ns - round(ago_ms * 1e6) for ago_ms in one.ago_ms]
     outputs = []
     for application, _, target in _applications(events):
-        seen = sorted(
-            (one.asked_ns, one.records) for _, one in FollowDetails.each(events) if one.topic == target
-        )  # fmt: skip
-        arrivals = tuple(
-            Arrival(begun_ns, ended_ns) for (begun_ns, before), (ended_ns, after) in pairwise(seen) if after > before
-        )
-        outputs.append(Output(application, target, arrivals, max((at_ns for at_ns, _ in seen), default=0)))
+        times_ns = sorted(arrived_ns[target])
+        arrivals = tuple(Arrival(at_ns, at_ns) for at_ns in times_ns)
+        outputs.append(Output(application, target, arrivals, max(times_ns, default=0)))
     return outputs
 
 

@@ -80,7 +80,7 @@ def create_lab(
         nodes' namespaces, and the link emulator.
 
     Raises:
-        RackgateError: the kernel rejected an operation, or a program is missing.
+        RackgateError: the kernel does not allow an operation, or a program is missing.
     """
     wanted = topology.load(source)
     _mount_private_run()

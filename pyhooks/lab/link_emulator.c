@@ -614,7 +614,7 @@ static void shorten_slice(void)
     if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0))
         return;
     attributes.sched_runtime = SLICE_NS;
-    /* a kernel that rejects schedules this process like any other */
+    /* a kernel that does not allow it schedules this process like any other */
     syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 

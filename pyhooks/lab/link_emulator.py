@@ -125,7 +125,7 @@ class DirectionCounters:
     lost: int  # frames lost on purpose
     dropped: int  # frames for which the queue had no room, or that were too large
     overflowed: int  # frames that the emulator did not read in time
-    failed: int  # frames that the kernel rejected to send
+    failed: int  # frames that the kernel did not send
     queued_bytes: int  # size of the frames that wait now
 
 
@@ -170,7 +170,7 @@ def describe_trouble(links: Mapping[str, Any]) -> list[str]:
         if any(counts.values()):
             sentences.append(
                 f"link {name} lost frames unintentionally: {counts['overflowed']} that the emulator did not read in"
-                f" time, {counts['failed']} that the kernel rejected to send"
+                f" time, {counts['failed']} that the kernel did not send"
             )
     return sentences
 
@@ -181,7 +181,7 @@ def add(name: str, left: str, right: str) -> None:
     The losses and the jitter of a link are those of a random sequence that depends on its name only.
 
     Raises:
-        RackgateError: the emulator does not respond or rejects.
+        RackgateError: the emulator does not respond or rejects the command.
     """
     _require(name, _request(f"add {name} {left} {right} {zlib.crc32(name.encode())}"))
 
@@ -190,7 +190,7 @@ def configure(name: str, quality: Quality) -> None:
     """Change delay, jitter, loss and rate of a link; frames that wait are delayed by no more than the new delay.
 
     Raises:
-        RackgateError: the emulator does not respond, rejects, or does not confirm the settings.
+        RackgateError: the emulator does not respond, rejects the command, or does not confirm the settings.
     """
     wanted = LinkSettings.of(quality)
     values = f"{wanted.delay_ns} {wanted.jitter_ns} {wanted.loss_ppb} {wanted.bytes_per_s}"

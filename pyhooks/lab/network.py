@@ -2,7 +2,7 @@
 
 Sites are routed, not bridged together: each pair of sites has its own link, so a delay or a partition applies to one
 pair and there are no loops. ``pyhooks.lab.link_emulation`` adds the delay of a link. A partition drops packets
-silently, like a dead switch: connections hang instead of being rejected.
+silently, like a dead switch: connections hang instead of being refused.
 
 Several sites may be slowed at a time, and they share links. What each adds is kept on the lab's own file system,
 because each command that slows or heals is a separate process.
@@ -64,7 +64,7 @@ def create_emulator_namespace() -> None:
     """Create the namespace in which the link emulator runs.
 
     Raises:
-        RackgateError: the kernel rejected.
+        RackgateError: the kernel does not allow it.
     """
     _ip("netns", "add", EMULATOR_NETNS)
     # IPv6 would send packets of its own over the links
@@ -83,7 +83,7 @@ def build(topology: Topology, machine_pids: dict[str, int]) -> dict[str, Emulati
     """Create routers, bridges, links, routes and node addresses; return the kind of link emulation by link name.
 
     Raises:
-        RackgateError: a program is missing or the kernel rejected an operation.
+        RackgateError: a program is missing or the kernel does not allow an operation.
     """
     for site in topology.sites:
         _router(site)

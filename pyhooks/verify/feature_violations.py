@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 from pyhooks.checkers.record_view import COMMITTED, PartitionName, offsets_of
 from pyhooks.history import events as ev
@@ -136,13 +135,19 @@ def skip_at_sink(history: StoredHistory, choice: random.Random) -> list[Event]:
 def sink_in_outage(history: StoredHistory, choice: random.Random) -> list[Event]:
     """A Connect sink receives records with an insufficient ISR."""
     received = [(event, sunk.topic) for event, sunk in ev.SunkDetails.each(history.events) if sunk.offsets]
-    return _arrive_in_outage(history, choice, received)
+    return _arrive_in_outage(history, choice, received, lambda from_ns: {"begun_ns": from_ns})
 
 
 def _arrive_in_outage(
-    history: StoredHistory, choice: random.Random, arrivals: Sequence[tuple[Event, str]]
+    history: StoredHistory,
+    choice: random.Random,
+    arrivals: Sequence[tuple[Event, str]],
+    fields: Callable[[int], Mapping[str, object]],
 ) -> list[Event]:
-    """Move one of the arrivals, each with its topic, to where the ISR of the topic was insufficient."""
+    """Move one of the arrivals, each with its topic, to where the ISR of the topic was insufficient.
+
+    ``fields`` returns the fields to change for the start of that time in ns.
+    """
     found = [
         (event, window)
         for event, topic in arrivals
@@ -153,7 +158,7 @@ def _arrive_in_outage(
         and any(own == topic and other.mono_ns > event.mono_ns for other, own in arrivals)
     ]
     moved, window = draw(choice, found)
-    early = replace(changed(moved, begun_ns=window.from_ns), mono_ns=min(window.to_ns, window.ahead.from_ns))
+    early = replace(changed(moved, **fields(window.from_ns)), mono_ns=min(window.to_ns, window.ahead.from_ns))
     return [early if event is moved else event for event in history.events]
 
 
@@ -176,17 +181,5 @@ def count_again(history: StoredHistory, choice: random.Random) -> list[Event]:
 def write_in_outage(history: StoredHistory, choice: random.Random) -> list[Event]:
     """A stream processor writes with an insufficient ISR."""
     targets = {one.target for _, one in ev.StreamsDetails.each(history.events)}
-    victims = [
-        event
-        for target in targets
-        for window in history.windows.get(PartitionName(target, 0), ())
-        if not window.enough
-        for (_, before), (event, one) in pairwise(
-            progress for progress in ev.FollowDetails.each(history.events) if progress[1].topic == target
-        )
-        # so that the application wrote before
-        if before.records and window.from_ns <= before.asked_ns
-        if one.asked_ns <= min(window.to_ns, window.ahead.from_ns)
-    ]
-    victim = draw(choice, victims)
-    return edit_one(history, victim, records=victim.data["records"] + 1)
+    arrivals = [(event, one.topic) for event, one in ev.ArrivalsDetails.each(history.events) if one.topic in targets]
+    return _arrive_in_outage(history, choice, arrivals, lambda _: {"keys": ["early"], "ago_ms": [0.0]})

@@ -125,6 +125,9 @@ GONE_BACK = "t-0: f went back from offset 4 to 2"
         # G1a
         ([arrivals(1, 1, 2), produced(2, "fail"), UNC], "false", (f"t-0: rejected record {key(2)} was received",)),
         ([arrivals(1, 1, 2), produced(2, "unknown"), UNC], "true", ()),
+        # an aborted record, which only the uncommitted read has
+        ([arrivals(1, 0, 1, 2), UNC, final([key(0), key(1), None, key(3)], COMMITTED)], "false",
+         (f"t-0: 1 records were received that the final read does not have: {key(2)}",)),
         # which of two copies arrived is unknown
         ([arrivals(1, 0, 1, 2, 1), final([key(0), key(1), key(2), key(1)], UNCOMMITTED)], "true", ()),
         ([arrivals(1, 1, 2)], "unknown", ("t: no final read (read_uncommitted)",)),

@@ -140,7 +140,7 @@ def test_a_link_that_lost_frames_unintentionally_is_described() -> None:
     intact = {"directions": [COUNTERS | {"overflowed": 0, "failed": 0}] * 2}
     links = {"a-b": {"directions": [COUNTERS, COUNTERS]}, "a-c": intact}
     assert link_emulator.describe_trouble(links) == [
-        "link a-b lost frames unintentionally: 8 that the emulator did not read in time, 10 that the kernel rejected to"
+        "link a-b lost frames unintentionally: 8 that the emulator did not read in time, 10 that the kernel did not"
         " send"
     ]
     assert link_emulator.describe_trouble({}) == []
