@@ -270,7 +270,7 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
         try:
             future.result(timeout=REQUEST_S)
         except KafkaException as error:
-            if error.args[0].code() == KafkaError._TIMED_OUT:
+            if error.args[0].code() in {KafkaError._TIMED_OUT, KafkaError._DESTROY_BROKER}:
                 silent = True
                 return False
             # an earlier attempt that timed out may have been applied
@@ -361,7 +361,8 @@ def _elect(
     except TimeoutError:
         return None
     except KafkaException as error:
-        if error.args[0].code() in {KafkaError._TIMED_OUT, KafkaError.NOT_CONTROLLER}:
+        # librdkafka drops requests to a broker that leaves the metadata.
+        if error.args[0].code() in {KafkaError._TIMED_OUT, KafkaError._DESTROY_BROKER, KafkaError.NOT_CONTROLLER}:
             return None
         raise RackgateError(f"{action}: rejected by the cluster: {error.args[0].str()}") from error
     late: set[str] = set()
