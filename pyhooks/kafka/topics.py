@@ -270,7 +270,7 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
         try:
             future.result(timeout=REQUEST_S)
         except KafkaException as error:
-            if error.args[0].code() in {KafkaError._TIMED_OUT, KafkaError._DESTROY_BROKER}:
+            if _is_silent(error):
                 silent = True
                 return False
             # an earlier attempt that timed out may have been applied
@@ -361,8 +361,7 @@ def _elect(
     except TimeoutError:
         return None
     except KafkaException as error:
-        # librdkafka drops requests to a broker that leaves the metadata.
-        if error.args[0].code() in {KafkaError._TIMED_OUT, KafkaError._DESTROY_BROKER, KafkaError.NOT_CONTROLLER}:
+        if _is_silent(error) or error.args[0].code() == KafkaError.NOT_CONTROLLER:
             return None
         raise RackgateError(f"{action}: rejected by the cluster: {error.args[0].str()}") from error
     late: set[str] = set()
@@ -378,6 +377,14 @@ def _elect(
     if rejected:
         raise RackgateError(f"{action}: {'; '.join(sorted(rejected))}")
     return frozenset(late)
+
+
+def _is_silent(error: Exception) -> bool:
+    """Return whether a request had no response."""
+    # librdkafka drops requests to a broker that leaves the metadata
+    from confluent_kafka import KafkaError
+
+    return error.args[0].code() in {KafkaError._TIMED_OUT, KafkaError._DESTROY_BROKER}
 
 
 def racks_of(client: AdminClient) -> dict[int, str]:

@@ -38,7 +38,7 @@ def client_classpath(release: str) -> str:
     built = Distribution.load()
     if role not in recipe.CLIENT_ROLES:
         return os.pathsep.join([built.classpath(overlay=release == PATCHED), str(built.hooks)])
-    return os.pathsep.join([*_fetch(plan, plan.with_role(role)), str(built.hooks)])
+    return os.pathsep.join([*fetch_artifacts(plan, plan.with_role(role)), str(built.hooks)])
 
 
 def streams_classpath() -> str:
@@ -57,11 +57,15 @@ def fetch_jars(names: Iterable[str]) -> list[str]:
         RackgateError: a jar is not pinned, can't be downloaded or differs from its pin.
     """
     plan = recipe.load()
-    return _fetch(plan, [plan.find(name, recipe.TEST_ALL) for name in names])
+    return fetch_artifacts(plan, [plan.find(name, recipe.TEST_ALL) for name in names])
 
 
-def _fetch(plan: Recipe, artifacts: Sequence[Artifact]) -> list[str]:
-    """Return the paths of artifacts; fetch those that are missing."""
+def fetch_artifacts(plan: Recipe, artifacts: Sequence[Artifact]) -> list[str]:
+    """Return the paths of pinned artifacts; fetch those that are missing.
+
+    Raises:
+        RackgateError: an artifact can't be downloaded or differs from its pin.
+    """
     space = Workspace.of(plan)
     with space.lock(lambda _: None), tempfile.TemporaryDirectory(prefix="rackgate-client-") as work:
         space.store.fetch(plan, artifacts, Path(work))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 from pyhooks.lab import topology
 from pyhooks.monitoring.export import PORT
 from pyhooks.patchset import recipe
+from pyhooks.patchset.client_classpaths import fetch_artifacts
 from pyhooks.patchset.recipe import Artifact
-from pyhooks.patchset.workspace import Workspace
 
 # The newest version that is published under this name.
 EXPORTER_AGENT = Artifact(
@@ -21,11 +20,8 @@ EXPORTER_AGENT = Artifact(
 
 def exporter_jar() -> Path:
     """Return the agent's jar from the store of pinned artifacts; download it if it is missing."""
-    plan = recipe.load()
-    space = Workspace.of(plan)
-    with space.lock(lambda _: None), tempfile.TemporaryDirectory() as work:
-        space.store.fetch(plan, [EXPORTER_AGENT], Path(work))
-    return space.store.path(EXPORTER_AGENT)
+    (path,) = fetch_artifacts(recipe.load(), [EXPORTER_AGENT])
+    return Path(path)
 
 
 def exporter_option(configuration: Path) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from pyhooks.patchset import recipe
 from pyhooks.patchset.artifacts import Download, read_pins
+from pyhooks.patchset.client_classpaths import fetch_artifacts
 from pyhooks.patchset.recipe import Artifact
-from pyhooks.patchset.workspace import Workspace
 
 JARS = Path(__file__).with_name("kafka_3_9_jars.sha256")
 # Kafka 3.9 logs by log4j 1
@@ -22,13 +21,9 @@ log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n
 
 def kafka_3_9_classpath(folder: Path) -> str:
     """Return the class path of Kafka 3.9.2; download missing jars, and write its log configuration to ``folder``."""
-    jars = [_artifact(path, digest) for path, digest in read_pins(JARS).items()]
-    plan = recipe.load()
-    space = Workspace.of(plan)
-    with space.lock(lambda _: None), tempfile.TemporaryDirectory() as work:
-        space.store.fetch(plan, jars, Path(work))
+    jars = fetch_artifacts(recipe.load(), [_artifact(path, digest) for path, digest in read_pins(JARS).items()])
     (folder / "log4j.properties").write_text(LOG4J, encoding="utf-8")
-    return os.pathsep.join(str(path) for path in (folder, *map(space.store.path, jars)))
+    return os.pathsep.join([str(folder), *jars])
 
 
 def _artifact(path: str, digest: str) -> Artifact:
