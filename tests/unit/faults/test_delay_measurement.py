@@ -87,6 +87,28 @@ def test_noise_of_a_busy_machine_is_not_taken_for_a_delay() -> None:
 
 
 @pytest.mark.parametrize(
+    ("wait_ms", "noise_ms", "limited"),
+    [
+        (0.1, (9.0,) * 6, False),
+        (6.0, (9.0,) * 6, True),
+        (0.1, (9.0,) * delay_measurement.BURSTS_MAX, True),
+    ],
+)
+def test_a_path_is_limited_if_each_burst_of_echoes_waits(
+    wait_ms: float, noise_ms: tuple[float, ...], limited: bool
+) -> None:
+    noise = list(noise_ms)
+
+    def measure(count: int, *, burst: bool = False) -> RoundTripTimes:
+        p50_ms = 40.0 + (wait_ms + (noise.pop(0) if noise else 0.0) if burst else 0.0)
+        return RoundTripTimes("a", "b", count, count, p50_ms, p50_ms, p50_ms)
+
+    added = Quality(40, rate_mbit=100)
+    (probe,) = delay_measurement.rate_probe("w", Quality(), added, measure).values()
+    assert probe() is limited
+
+
+@pytest.mark.parametrize(
     ("base", "added", "error"),
     [
         (Quality(20, 10), Quality(24), r"jitter_ms = 10 already: .* round trip of 25 ms or more"),
