@@ -27,7 +27,7 @@ help:
 	@echo "make bench-scale  tries it with eight executors and 10,000 records/s on 64 partitions, and kills one (minutes)"
 	@echo "make bench-speed  how fast its analysis is, on 5 and 50 million made-up observations"
 	@echo "make bench-pacer  whether its pacer holds 20,000 records/s on one core, and how late it sends (some seconds)"
-	@echo "make test    all that CI runs (target: 15 minutes): check, pytest, Kafka's PartitionTest and the cost of the gate on the overlay, a few system tests"
+	@echo "make test    all that CI runs (target: 15 minutes): check, pytest, Kafka's PartitionTest and the cost of the gate on the overlay, a few system tests, make ported"
 	@echo "make unit    unit and property tests: no cluster, no built Kafka (target: 3 minutes)"
 	@echo "make coverage  lines that unit and property tests execute"
 	@echo "make system  all system tests, two labs at a time (target: 40 minutes), and out/system/index.html"
@@ -38,7 +38,7 @@ help:
 	@echo "make site    all documents as one site with a search, out/site/index.html; fails at a broken link (seconds)"
 	@echo "make results  the table of runs in kip/results.md, from kip/evidence"
 	@echo "make check   ruff, mypy --strict, import layers, the patch series, the claims about the KIP"
-	@echo "make ported  the series on the earlier Kafka 4.2.1: applied, built, and a system test; not part of make test"
+	@echo "make ported  the series on the earlier Kafka 4.2.1: applied, built, and a system test (3 to 6 minutes; also in make test)"
 	@echo "make build   the patched Kafka alone; with KAFKA=VERSION, here and in every other target, on that version"
 	@echo "make upstream      Kafka's own tests of what the series touches, stock against overlay, case by case"
 	@echo "make upstream-all  every test class of the touched modules (hours; goes on where it was interrupted)"
@@ -120,19 +120,19 @@ build: $(VENV)/ready
 	@exec $(BIN)/rackgate build
 
 # Two jobs at a time: beside the build what needs no built Kafka; beside the live tests, which mostly wait, the system tests
-# and Kafka's own. Each prints its output when it ends. Tests that judge times follow, when nothing else runs.
+# and Kafka's own, then the series on the other version. Each prints its output when it ends. Tests that judge times follow,
+# when nothing else runs.
 .PHONY: tests-beside
 tests-beside: $(VENV)/ready
-	@echo "make test: check, unit tests and build first, then live tests, system tests and Kafka's own; each reports when it ends"
+	@echo "make test: check, unit tests and build first, then live tests, system tests, Kafka's own and make ported; each reports when it ends"
 	exec $(MAKE) --no-print-directory --jobs 2 --output-sync=target \
-	    check site build unit live system-smoke upstream-smoke SYSTEM_JOBS=1
+	    check site build unit live system-smoke upstream-smoke ported SYSTEM_JOBS=1
 
 test: tests-beside
 	@$(BIN)/pytest -m alone tests/live
-	echo "make test: check, pytest, Kafka's PartitionTest, the cost of the gate and the system tests passed"
+	echo "make test: check, pytest, Kafka's PartitionTest, the cost of the gate, the system tests and the series on $(PORTED) passed"
 
-# The series on other versions of Kafka: whether it applies, the build, and a system test, which rejects records. Not part of
-# make test, since a fresh clone downloads and compiles another Kafka for it.
+# The series on other versions of Kafka: whether it applies, the build, and a system test, which rejects records.
 PORTED := 4.2.1
 .PHONY: ported
 ported: $(VENV)/ready $(DUCKTAPE_VENV)/ready
