@@ -87,24 +87,25 @@ def test_noise_of_a_busy_machine_is_not_taken_for_a_delay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wait_ms", "noise_ms", "limited"),
+    ("noise_ms", "waits_ms", "limited"),
     [
-        (0.1, (9.0,) * 6, False),
-        (6.0, (9.0,) * 6, True),
-        (0.1, (9.0,) * delay_measurement.BURSTS_MAX, True),
+        ((0, 0, 0, 0, 0), (0, 0, 0, 0, 0), False),
+        ((0, 30, 30, 30, 30), (0, 0, 30, 30, 30), False),
+        ((0, 0, 0, 0, 0), (24, 24, 24, 24, 24), True),
+        ((0, 30, 30, 30, 30), (24, 24, 24, 24, 3), True),
+        ((0, 0, 0, 0, 0), (24, 24, 24, 3, 3), False),
     ],
 )
-def test_a_path_is_limited_if_each_burst_of_echoes_waits(
-    wait_ms: float, noise_ms: tuple[float, ...], limited: bool
+def test_a_path_is_limited_if_bursts_of_echoes_wait_on_it(
+    noise_ms: tuple[float, ...], waits_ms: tuple[float, ...], limited: bool
 ) -> None:
-    noise = list(noise_ms)
+    noise, waits = iter(noise_ms), iter(waits_ms)
 
     def measure(count: int, *, burst: bool = False) -> RoundTripTimes:
-        p50_ms = 40.0 + (wait_ms + (noise.pop(0) if noise else 0.0) if burst else 0.0)
+        p50_ms = 40.0 + next(waits if burst else noise)
         return RoundTripTimes("a", "b", count, count, p50_ms, p50_ms, p50_ms)
 
-    added = Quality(40, rate_mbit=100)
-    (probe,) = delay_measurement.rate_probe("w", Quality(), added, measure).values()
+    (probe,) = delay_measurement.rate_probe("w", Quality(), Quality(40, rate_mbit=100), measure).values()
     assert probe() is limited
 
 
