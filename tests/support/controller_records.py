@@ -21,6 +21,8 @@ from pyhooks.patchset.series import FIXES, Selection
 from pyhooks.patchset.workspace import Workspace
 
 SOURCE = maven.JMH.parent / "records" / "java" / "org" / "apache" / "kafka" / "controller" / "ControllerScript.java"
+# what differs between versions of Kafka, in the folder of the series
+CALLS = Path("records", "ControllerCalls.java")
 MAIN = "org.apache.kafka.controller.ControllerScript"
 # Modules whose published test jars the script uses: request contexts, the replay of records, a mock clock.
 _TESTS = ("kafka-metadata", "kafka-clients", "kafka-server-common")
@@ -132,7 +134,7 @@ def compiled_script(distribution: Distribution) -> Iterator[ControllerScript]:
         path = os.pathsep.join([distribution.classpath(overlay=False), *map(str, harness)])
         command: list[str | Path] = [maven.java_home() / "bin" / "javac"]
         command += ["-nowarn", "-proc:none", "--release", "17", "-cp", path]
-        run([*command, "-d", classes, SOURCE], task="compile the controller's script")
+        run([*command, "-d", classes, SOURCE, plan.path.parent / CALLS], task="compile the controller's script")
         yield ControllerScript(classes, harness, distribution, fixes, work)
 
 

@@ -310,14 +310,14 @@ public final class ControllerScript {
         CreateTopicsRequestData request = new CreateTopicsRequestData();
         request.topics().add(topic);
         Uuid id = newId();
-        boolean done = attempt("create " + name, () -> renamed(id, replication.createTopics(
-            ControllerRequestContextUtil.anonymousContextFor(ApiKeys.CREATE_TOPICS), request, Set.of(name), false)));
+        boolean done = attempt("create " + name, () -> renamed(id, ControllerCalls.createTopics(
+            replication, ControllerRequestContextUtil.anonymousContextFor(ApiKeys.CREATE_TOPICS), request, Set.of(name))));
         if (done && replication.getTopic(id) != null) {
             topics.put(name, id);
             if (racks > 1) {
                 // Not an event of its own, so that the events that follow keep their numbers
-                apply(configs.incrementalAlterConfigs(Map.of(new ConfigResource(ConfigResource.Type.TOPIC, name),
-                    Map.of(RACKS, Map.entry(OpType.SET, "" + racks))), false, false).records());
+                apply(ControllerCalls.alterConfigs(configs, Map.of(new ConfigResource(ConfigResource.Type.TOPIC, name),
+                    Map.of(RACKS, Map.entry(OpType.SET, "" + racks)))).records());
             }
         }
     }
@@ -428,8 +428,8 @@ public final class ControllerScript {
 
     private void setConfig(ConfigResource resource, String name, String value) {
         OpType operation = value == null ? OpType.DELETE : OpType.SET;
-        attempt("alter " + resource.name() + " " + name + "=" + value, () -> configs.incrementalAlterConfigs(
-            Map.of(resource, Map.of(name, Map.entry(operation, value == null ? "" : value))), false, false));
+        attempt("alter " + resource.name() + " " + name + "=" + value, () -> ControllerCalls.alterConfigs(
+            configs, Map.of(resource, Map.of(name, Map.entry(operation, value == null ? "" : value)))));
     }
 
     private void toggleElr() {
