@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
-from pyhooks.core import paths, process
+from pyhooks.core import paths, process, toml_config
 from pyhooks.core.errors import RackgateError
 
 # Enough for the lab's clusters; a tool that needs more must be run by hand.
@@ -24,7 +26,8 @@ class Tool:
 # log warnings only, to standard error
 _QUIET = paths.REPO / "pyhooks" / "jvm" / "log4j2.properties"
 _TOOLS = "org.apache.kafka.tools"
-# Keys are the names of Kafka's scripts without "kafka-" and ".sh"; classes are those that the scripts start.
+# Keys are the names of Kafka's scripts without "kafka-" and ".sh"; classes are those that the scripts start, unless
+# ``[tools]`` in ``patch/VERSION/kafka.toml`` has another one.
 TOOLS = {
     "acls": Tool(f"{_TOOLS}.AclCommand"),
     "broker-api-versions": Tool(f"{_TOOLS}.BrokerApiVersionsCommand"),
@@ -58,6 +61,12 @@ TOOLS = {
 }
 
 
+@cache
+def _moved(recipe: Path) -> dict[str, str]:
+    """Return the tools whose class is another one in the recipe's version of Kafka, with that class."""
+    return dict(toml_config.read(recipe, "it has the classes of tools").get("tools", {}))
+
+
 def command(classpath: str, name: str, arguments: Sequence[str], bootstrap: str) -> list[str]:
     """Return the command line of a tool; adds the brokers unless ``arguments`` name some or request help.
 
@@ -71,7 +80,8 @@ def command(classpath: str, name: str, arguments: Sequence[str], bootstrap: str)
     if tool is None:
         raise RackgateError(f"no tool {name!r} of Kafka; there are: {', '.join(TOOLS)}")
     java_command = ["java", f"-Xmx{HEAP_MB}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
-    java_command += [f"-Dlog4j2.configurationFile={_QUIET}", "-cp", classpath, tool.java_class]
+    java_class = _moved(paths.patch_folder() / "kafka.toml").get(short, tool.java_class)
+    java_command += [f"-Dlog4j2.configurationFile={_QUIET}", "-cp", classpath, java_class]
     named = any(argument.startswith(("--bootstrap", "--broker-list")) for argument in arguments)
     if tool.bootstrap and not named and not {"--help", "--version"} & set(arguments):
         brokers = [tool.bootstrap, bootstrap]

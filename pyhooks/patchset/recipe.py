@@ -153,6 +153,7 @@ class Recipe:
         ignored_repositories: ids of repositories in third-party poms that are never queried.
         roots: by role, the artifacts from which it is resolved.
         modules: in compilation order.
+        tools: tools of Kafka whose class differs from that in ``pyhooks/kafka/tools.py``, with that class.
     """
 
     path: Path
@@ -167,6 +168,7 @@ class Recipe:
     modules: tuple[Module, ...]
     artifacts: tuple[Artifact, ...]
     hooks: Hooks | None = None
+    tools: Mapping[str, str] = field(default_factory=dict)
 
     def module(self, name: str) -> Module:
         """Return the module with this name.
@@ -229,6 +231,7 @@ def load(path: Path | None = None) -> Recipe:
     path = path or paths.patch_folder() / "kafka.toml"
     top = Table(toml_config.read(path, "it defines the build"), path)
     kafka, plugins, options, resolve = map(top.table, ("kafka", "plugins", "compile", "resolve"))
+    tools = top.table("tools", {})
     recipe = Recipe(
         path=path,
         version=kafka.text("version"),
@@ -242,6 +245,7 @@ def load(path: Path | None = None) -> Recipe:
         modules=tuple(map(_module, top.tables("module"))),
         artifacts=tuple(t.into(Artifact, roles=t.choices("roles", sorted(ROLES))) for t in top.tables("artifact", ())),
         hooks=_hooks(top.table("hooks")) if top.has("hooks") else None,
+        tools={name: tools.text(name) for name in tools.left()},
     )
     top.done()
     _check(recipe)

@@ -88,6 +88,7 @@ def load(path: Path, recipe: Recipe) -> tuple[Mutant, ...]:
     """
     top = Table(toml_config.read(path, "it lists the mutants"), path)
     mutants = tuple(map(_mutant, top.tables("mutant")))
+    _omitted(top)
     top.done()
     names = [mutant.name for mutant in mutants]
     for mutant in mutants:
@@ -98,6 +99,23 @@ def load(path: Path, recipe: Recipe) -> tuple[Mutant, ...]:
             if module is None or not file.startswith(f"{module.path}/src/main/"):
                 raise RackgateError(f"{path}: mutant {mutant.name}: {file} is in src/main of no [[module]]")
     return mutants
+
+
+def load_omitted(path: Path) -> dict[str, str]:
+    """Return mutants of other versions of Kafka that can't exist on this one, by name, with the reason.
+
+    Raises:
+        RackgateError: as for ``load``.
+    """
+    return _omitted(Table(toml_config.read(path, "it lists the mutants"), path))
+
+
+def _omitted(top: Table) -> dict[str, str]:
+    reasons = {}
+    for table in top.tables("omitted", ()):
+        reasons[table.text("name")] = table.text("reason")
+        table.done()
+    return reasons
 
 
 def _mutant(table: Table) -> Mutant:

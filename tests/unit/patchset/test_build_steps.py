@@ -105,7 +105,7 @@ ARTIFACT = '[[artifact]]\nid = "{id}"\nsha256 = "{sha}"\nroles = ["{role}"]\n'
         (RECIPE + 'scala = "no"\n', "module a: scala: must be a valid boolean, is 'no'"),
         (RECIPE + '[module.messages]\npath = "p"\npackage = "q"\n', "module a: messages.classes: is missing"),
         (RECIPE.replace("[resolve]", "[resolve]\nruntime = 1"), "resolve.runtime: must be an object, is 1"),
-        ("x = 1\n" + RECIPE, "x: unknown key; known keys: kafka, plugins, compile, resolve, module, artifact, hooks"),
+        ("x = 1\n" + RECIPE, "x: unknown key; known keys: kafka, plugins, compile, resolve, tools, module, artifact"),
         (RECIPE + 'needs = ["b"]\n', "needs b, which must come before it"),
         (RECIPE + RECIPE[RECIPE.index("[[module]]") :], "module a is listed twice"),
         (RECIPE + ARTIFACT.format(id="g:a", sha="0" * 64, role="test"), "artifact g:a: id: must be group:"),

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from pyhooks.core import paths
+from pyhooks.kafka import tools
 from pyhooks.patchset import porting, recipe, series, series_lint
 from pyhooks.patchset.series import Patch, file_diffs
 from pyhooks.placement.enforcement import PRODUCE_WITH_RACKS
@@ -69,12 +70,25 @@ def test_the_series_follows_the_rules(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", paths.patched_versions())
+def test_tools_of_kafka_are_started_by_the_classes_of_the_version(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(paths.KAFKA_VARIABLE, version)
+    others = recipe.load().tools
+    assert set(others) <= set(tools.TOOLS)
+    for name, tool in tools.TOOLS.items():
+        assert others.get(name, tool.java_class) in tools.command("cp", name, [], "h:1")
+
+
+@pytest.mark.parametrize("version", paths.patched_versions())
 def test_lists_of_mutants_and_upstream_tests(version: str) -> None:
     folder = paths.patch_folder(version)
     plan = recipe.load(folder / "kafka.toml")
     default = paths.patch_folder(paths.DEFAULT_KAFKA)
-    names = {mutant.name for mutant in mutants.load(folder / "mutants.toml", plan)}
-    assert names == {mutant.name for mutant in mutants.load(default / "mutants.toml", recipe.load())}
+    names = [mutant.name for mutant in mutants.load(folder / "mutants.toml", plan)]
+    omitted = mutants.load_omitted(folder / "mutants.toml")
+    everywhere = [mutant.name for mutant in mutants.load(default / "mutants.toml", recipe.load())]
+    assert sorted([*names, *omitted]) == sorted(everywhere)
     assert upstream_suite.load(plan, folder / "upstream.toml")
 
 
