@@ -37,6 +37,7 @@ class RoundTripTimes:
     p99_ms: float  # 99th percentile, nearest rank
     max_ms: float
     iqr_ms: float = 0.0  # interquartile range
+    min_ms: float = 0.0
 
     @property
     def loss_share(self) -> float:
@@ -55,7 +56,8 @@ def parse_ping(source: str, target: str, sent: int, text: str) -> RoundTripTimes
         raise RackgateError(f"no echo from {target} to {source}: is the link cut?")
     p99 = times[min(len(times) - 1, -(-99 * len(times) // 100) - 1)]
     first, _, third = statistics.quantiles(times, n=4) if len(times) > 1 else (times[0],) * 3
-    return RoundTripTimes(source, target, sent, len(times), statistics.median(times), p99, times[-1], third - first)
+    iqr_ms = third - first
+    return RoundTripTimes(source, target, sent, len(times), statistics.median(times), p99, times[-1], iqr_ms, times[0])
 
 
 def ping_command(ip: str, count: int = PING_COUNT, wait_s: int = REPLY_WAIT_S, *, burst: bool = False) -> list[str]:

@@ -87,25 +87,29 @@ def test_noise_of_a_busy_machine_is_not_taken_for_a_delay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("noise_ms", "waits_ms", "limited"),
+    ("single_ms", "bursts_ms", "limited"),
     [
-        ((0, 0, 0, 0, 0), (0, 0, 0, 0, 0), False),
-        ((0, 30, 30, 30, 30), (0, 0, 30, 30, 30), False),
-        ((0, 0, 0, 0, 0), (24, 24, 24, 24, 24), True),
-        ((0, 30, 30, 30, 30), (24, 24, 24, 24, 3), True),
-        ((0, 0, 0, 0, 0), (24, 24, 24, 3, 3), False),
+        ((2, 2), (2, 2, 2), False),
+        # without the delay of the fault, on a busy machine
+        ((2, 12), (20, 20, 20, 20, 20), False),
+        ((41, 41), (41, 60, 60, 41, 41), False),
+        ((41, 41), (52, 52, 52, 52, 52), True),
+        ((41, 61), (52, 42, 70, 42, 52), True),
+        ((41, 41), (52, 42, 52, 42, 42), False),
+        # a delay that is longer than that of the links
+        ((50, 50), (52, 52, 52), False),
     ],
 )
 def test_a_path_is_limited_if_bursts_of_echoes_wait_on_it(
-    noise_ms: tuple[float, ...], waits_ms: tuple[float, ...], limited: bool
+    single_ms: tuple[float, ...], bursts_ms: tuple[float, ...], limited: bool
 ) -> None:
-    noise, waits = iter(noise_ms), iter(waits_ms)
+    singles, bursts = iter(single_ms), iter(bursts_ms)
 
     def measure(count: int, *, burst: bool = False) -> RoundTripTimes:
-        p50_ms = 40.0 + next(waits if burst else noise)
-        return RoundTripTimes("a", "b", count, count, p50_ms, p50_ms, p50_ms)
+        time_ms = next(bursts if burst else singles)
+        return RoundTripTimes("a", "b", count, count, time_ms, time_ms, time_ms, min_ms=time_ms)
 
-    (probe,) = delay_measurement.rate_probe("w", Quality(), Quality(40, rate_mbit=100), measure).values()
+    (probe,) = delay_measurement.rate_probe("w", Quality(1), Quality(40, rate_mbit=100), measure).values()
     assert probe() is limited
 
 
