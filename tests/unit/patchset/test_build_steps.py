@@ -51,7 +51,7 @@ def test_destination_of_a_source_file(module: Module, kind: str, name: str, head
 def test_the_recipe_of_the_repository_is_consistent() -> None:
     plan = recipe.load()
     core = plan.module("core")
-    # 4.2.1 has two more
+    # some versions have two more
     upstream = {module.name for module in plan.upstream_of(plan.module("storage"))}
     assert {"clients", "server-common", "storage-api"} <= upstream
     assert not upstream & {"storage", "core", "tools"}
