@@ -1,7 +1,7 @@
 """Probes for added delay, jitter, loss and rate limit of a path, all based on echo measurements.
 
-A busy machine only adds to round-trip times and their variation. So a path that appears slow is measured again, and the
-lowest values count.
+A busy machine only adds to round-trip times, their variation and lost packets. So a path that appears slow or lossy is
+measured again, and the lowest values count.
 """
 
 from __future__ import annotations
@@ -162,9 +162,11 @@ class _SharedMeasurements:
         self._measurements()
         return self._iqr_ms() >= self._spread_ms
 
-    def loss_share(self) -> float:
-        """Return the loss share of the first measurement, which has enough echoes for it."""
-        return self._measurements()[0].loss_share
+    def loses_more_than(self, share: float) -> bool:
+        """Return whether the path loses a greater share in every measurement that has enough echoes for it."""
+        if self._measurements()[0].loss_share <= share:
+            return False
+        return all(self._measure(self._count).loss_share > share for _ in range(MEASUREMENTS_MAX - 1))
 
 
 def path_probes(
@@ -182,7 +184,7 @@ def path_probes(
         conditions[f"{path} varies by {iqr_ms:.2g} ms"] = measurements.varies
     if added.loss_percent:
         share = loss_threshold(echo_loss(base.loss_percent), echo_loss(base.plus(added).loss_percent))
-        conditions[f"{path} loses more than {100 * share:.2g} %"] = lambda: measurements.loss_share() > share
+        conditions[f"{path} loses more than {100 * share:.2g} %"] = lambda: measurements.loses_more_than(share)
     return conditions
 
 

@@ -75,7 +75,19 @@ def test_added_delay_is_detected_and_existing_delay_is_not(base: Quality, added:
         assert not any(probe() for probe in delay_measurement.path_probes("w", base, added, without.measure).values())
         assert all(probe() for probe in delay_measurement.path_probes("w", base, added, delayed.measure).values())
         # a path without delay is measured only once
-        assert (len(without.sent), len(delayed.sent)) == (1, delay_measurement.MEASUREMENTS_MAX)
+        again = delay_measurement.MEASUREMENTS_MAX - 1
+        assert (len(without.sent), len(delayed.sent)) == (1, 1 + again + (again if added.loss_percent else 0))
+
+
+@pytest.mark.parametrize(("lost", "loses"), [((1, 0), False), ((20, 20, 0), False), ((20, 20, 20), True)])
+def test_a_path_loses_packets_if_it_does_so_in_every_measurement(lost: tuple[int, ...], loses: bool) -> None:
+    losses = iter(lost)
+
+    def measure(count: int) -> RoundTripTimes:
+        return RoundTripTimes("a", "b", count, count - next(losses), 1.0, 1.0, 1.0)
+
+    (_, probe) = delay_measurement.path_probes("w", Quality(1), Quality(40, loss_percent=5), measure).values()
+    assert probe() is loses
 
 
 def test_noise_of_a_busy_machine_is_not_taken_for_a_delay() -> None:
