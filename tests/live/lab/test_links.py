@@ -284,7 +284,10 @@ def measure_links(folder: Path, topology: str, plan: dict[str, object]) -> dict[
 
 @pytest.mark.alone
 def test_links_have_the_requested_delay_idle_and_under_load(tmp_path: Path) -> None:
-    """A busy machine only adds delay, so the best of several medians counts; none may be too short."""
+    """A busy machine only adds delay, so the best of several medians counts; none may be too short.
+
+    Up to 0.2 ms too long passes here; ``make lab-links`` requires 0.1 ms, on an idle machine.
+    """
     file = tmp_path / "delays.toml"
     write_topology(file, {f"s{number}": Quality(rtt_ms) for number, rtt_ms in enumerate(ROUND_TRIPS_MS)})
     asked = {f"broker-{number}": rtt_ms for number, rtt_ms in enumerate(ROUND_TRIPS_MS, 1)}
@@ -294,7 +297,8 @@ def test_links_have_the_requested_delay_idle_and_under_load(tmp_path: Path) -> N
         node = found["nodes"][name]
         assert min(node["rates"]) > 10, node
         for state in ("idle", "loaded"):
-            assert is_near(min(look["p50_ms"] for look in node[state]), rtt_ms), (state, node)
+            added_ms = min(look["p50_ms"] for look in node[state]) - rtt_ms
+            assert -max(0.1, 0.05 * rtt_ms) <= added_ms <= max(0.2, 0.05 * rtt_ms), (state, node)
     assert found["idle_share"] < 0.1
 
 
