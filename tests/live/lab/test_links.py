@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from math import exp, log
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +21,7 @@ from typing import Any, cast
 import pytest
 
 from link_measurement import is_near
-from pyhooks.core import paths
+from pyhooks.core import paths, process
 from pyhooks.lab.topology import Quality
 from terminal_user import PATIENCE_S, RACKGATE, Person, output_of, visiting
 
@@ -282,23 +283,30 @@ def measure_links(folder: Path, topology: str, plan: dict[str, object]) -> dict[
     return cast(dict[str, Any], json.loads(output_of(done).splitlines()[-1]))
 
 
+@contextmanager
+def processors_awake() -> Iterator[None]:
+    """Run a loop of the lowest priority on each processor; waking idle virtual ones takes 0.06 ms of a round trip."""
+    loop = ["chrt", "--idle", "0", "sh", "-c", "while :; do :; done"]
+    with ExitStack() as loops:
+        for _ in os.sched_getaffinity(0):
+            loops.enter_context(process.supervised(loop))
+        yield
+
+
 @pytest.mark.alone
 def test_links_have_the_requested_delay_idle_and_under_load(tmp_path: Path) -> None:
-    """A busy machine only adds delay, so the best of several medians counts; none may be too short.
-
-    Up to 0.2 ms too long passes here; ``make lab-links`` requires 0.1 ms, on an idle machine.
-    """
+    """A busy machine only adds delay, so the best of several medians counts; none may be too short."""
     file = tmp_path / "delays.toml"
     write_topology(file, {f"s{number}": Quality(rtt_ms) for number, rtt_ms in enumerate(ROUND_TRIPS_MS)})
     asked = {f"broker-{number}": rtt_ms for number, rtt_ms in enumerate(ROUND_TRIPS_MS, 1)}
     plan = {"rtts_ms": asked, "rounds": 12, "echoes": 50, "until_near": True, "bulk_s": 0}
-    found = measure_links(tmp_path, str(file), plan)
+    with processors_awake():
+        found = measure_links(tmp_path, str(file), plan)
     for name, rtt_ms in asked.items():
         node = found["nodes"][name]
         assert min(node["rates"]) > 10, node
         for state in ("idle", "loaded"):
-            added_ms = min(look["p50_ms"] for look in node[state]) - rtt_ms
-            assert -max(0.1, 0.05 * rtt_ms) <= added_ms <= max(0.2, 0.05 * rtt_ms), (state, node)
+            assert is_near(min(look["p50_ms"] for look in node[state]), rtt_ms), (state, node)
     assert found["idle_share"] < 0.1
 
 
