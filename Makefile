@@ -119,12 +119,12 @@ bench-pacer: $(VENV)/ready
 build: $(VENV)/ready
 	@exec $(BIN)/rackgate build
 
-# Two jobs at a time: beside the build what needs no built Kafka; beside the live tests, which mostly wait, the system tests
-# and Kafka's own, then the series on the other version. Each prints its output when it ends. Tests that judge times follow,
+# Two jobs at a time: beside the build and the series on the other version what needs no built Kafka; beside the live tests,
+# which mostly wait, the system tests and Kafka's own. Each prints its output when it ends. Tests that judge times follow,
 # when nothing else runs.
 .PHONY: tests-beside
 tests-beside: $(VENV)/ready
-	@echo "make test: check, unit tests and build first, then live tests, system tests, Kafka's own and make ported; each reports when it ends"
+	@echo "make test: check, unit tests, build and make ported first, then live tests, system tests and Kafka's own; each reports when it ends"
 	exec $(MAKE) --no-print-directory --jobs 2 --output-sync=target \
 	    check site build unit live system-smoke upstream-smoke ported SYSTEM_JOBS=1
 

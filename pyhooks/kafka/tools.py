@@ -62,7 +62,7 @@ TOOLS = {
 
 
 @cache
-def _moved(recipe: Path) -> dict[str, str]:
+def _classes_of(recipe: Path) -> dict[str, str]:
     """Return the tools whose class is another one in the recipe's version of Kafka, with that class."""
     return dict(toml_config.read(recipe, "it has the classes of tools").get("tools", {}))
 
@@ -80,7 +80,7 @@ def command(classpath: str, name: str, arguments: Sequence[str], bootstrap: str)
     if tool is None:
         raise RackgateError(f"no tool {name!r} of Kafka; there are: {', '.join(TOOLS)}")
     java_command = ["java", f"-Xmx{HEAP_MB}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
-    java_class = _moved(paths.patch_folder() / "kafka.toml").get(short, tool.java_class)
+    java_class = _classes_of(paths.patch_folder() / "kafka.toml").get(short, tool.java_class)
     java_command += [f"-Dlog4j2.configurationFile={_QUIET}", "-cp", classpath, java_class]
     named = any(argument.startswith(("--bootstrap", "--broker-list")) for argument in arguments)
     if tool.bootstrap and not named and not {"--help", "--version"} & set(arguments):

@@ -381,9 +381,9 @@ def _elect(
 
 def _is_silent(error: Exception) -> bool:
     """Return whether a request had no response."""
-    # librdkafka drops requests to a broker that leaves the metadata
     from confluent_kafka import KafkaError
 
+    # librdkafka drops requests to a broker that leaves the metadata
     return error.args[0].code() in {KafkaError._TIMED_OUT, KafkaError._DESTROY_BROKER}
 
 

@@ -111,11 +111,7 @@ def load_omitted(path: Path) -> dict[str, str]:
 
 
 def _omitted(top: Table) -> dict[str, str]:
-    reasons = {}
-    for table in top.tables("omitted", ()):
-        reasons[table.text("name")] = table.text("reason")
-        table.done()
-    return reasons
+    return {table.text("name"): table.text("reason") for table in top.tables("omitted", ())}
 
 
 def _mutant(table: Table) -> Mutant:

@@ -101,7 +101,7 @@ def test_noise_of_a_busy_machine_is_not_taken_for_a_delay() -> None:
 @pytest.mark.parametrize(
     ("single_ms", "bursts_ms", "limited"),
     [
-        ((2, 2), (2, 2, 2), False),
+        ((2, 2), (2, 2, 2, 2, 2), False),
         # without the delay of the fault, on a busy machine
         ((2, 12), (20, 20, 20, 20, 20), False),
         ((41, 41), (41, 60, 60, 41, 41), False),
@@ -109,7 +109,7 @@ def test_noise_of_a_busy_machine_is_not_taken_for_a_delay() -> None:
         ((41, 61), (52, 42, 70, 42, 52), True),
         ((41, 41), (52, 42, 52, 42, 42), False),
         # a delay that is longer than that of the links
-        ((50, 50), (52, 52, 52), False),
+        ((50, 50), (52, 52, 52, 52, 52), False),
     ],
 )
 def test_a_path_is_limited_if_bursts_of_echoes_wait_on_it(
