@@ -28,11 +28,11 @@ from pyhooks.kafka.features import UPGRADE
 from pyhooks.kafka.gate import NO_RACK, Limits
 from pyhooks.placement.gate_forecast import (
     CheckedTopic,
+    ClusterForecast,
     ClusterSnapshot,
     IsrRequirements,
     PartitionForecast,
     RackSizes,
-    forecast_topic,
     limits_of,
     rack_name,
 )
@@ -105,11 +105,11 @@ def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 def topic_reports(cluster: ClusterSnapshot, topics: Sequence[CheckedTopic]) -> tuple[TopicReport, ...]:
     """Return the reports of topics."""
-    racks, rack_sizes = cluster.racks, RackSizes.of(cluster)
+    forecast, notes = ClusterForecast(cluster), _ClusterNotes(cluster)
     reports = []
     for topic in topics:
-        forecasts = forecast_topic(topic, cluster, racks)
-        findings = [*_unknown_findings(topic, forecasts), *_forecast_findings(topic, forecasts, cluster, rack_sizes)]
+        forecasts = forecast.topic(topic)
+        findings = [*_unknown_findings(topic, forecasts), *_forecast_findings(topic, forecasts, notes)]
         reports.append(TopicReport(topic, forecasts, worst_first(findings)))
     return tuple(reports)
 
@@ -264,14 +264,30 @@ def _unknown_findings(topic: CheckedTopic, forecasts: Sequence[PartitionForecast
         yield Finding("unknown", "settings-unknown", means, remedy, topic.name)
 
 
+class _ClusterNotes:
+    """Notes on the partitions of a cluster; those on each state of a partition are made once."""
+
+    def __init__(self, cluster: ClusterSnapshot) -> None:
+        self._cluster = cluster
+        self._rack_sizes = RackSizes.of(cluster)
+        self._known: dict[tuple[object, ...], tuple[_Note, ...]] = {}
+
+    def on(self, forecast: PartitionForecast, topic: CheckedTopic, requirements: IsrRequirements) -> tuple[_Note, ...]:
+        partition = forecast.partition
+        key = (partition.state, topic.requirements_of(partition), requirements)
+        if key not in self._known:
+            self._known[key] = tuple(_partition_notes(forecast, requirements, self._cluster, self._rack_sizes))
+        return self._known[key]
+
+
 def _forecast_findings(
-    topic: CheckedTopic, forecasts: Sequence[PartitionForecast], cluster: ClusterSnapshot, rack_sizes: RackSizes
+    topic: CheckedTopic, forecasts: Sequence[PartitionForecast], cluster_notes: _ClusterNotes
 ) -> Iterable[Finding]:
     if topic.requirements is None:
         return
     notes_by_kind: dict[tuple[object, ...], list[tuple[int, _Note]]] = {}
     for forecast in forecasts:
-        for note in _partition_notes(forecast, topic.requirements, cluster, rack_sizes):
+        for note in cluster_notes.on(forecast, topic, topic.requirements):
             notes_by_kind.setdefault(note.key, []).append((forecast.partition.number, note))
     for notes in notes_by_kind.values():
         first = notes[0][1]

@@ -129,6 +129,35 @@ def test_forecast_equals_enumeration(scene: tuple[ClusterSnapshot, ReportedParti
     assert state.reachable == any(open_(members, placed, 1, asked.min_racks, where) for members in subsets)
 
 
+# few values, so that partitions often differ in one of them
+REPLICAS = st.sampled_from([(1, 2, 3), (1, 2)])
+IDS = st.sampled_from([(), (1, 3)])
+PARTITIONS = st.builds(
+    ReportedPartition, st.just("t"), st.integers(0, 3), st.sampled_from([-1, 1, 2]), REPLICAS, IDS, IDS, IDS, IDS
+)
+REQUIREMENTS = st.builds(requirements, st.just(2), st.sampled_from([None, 2]))
+TOPICS = st.builds(
+    CheckedTopic,
+    name=st.just("t"),
+    internal=st.just(False),
+    partitions=st.lists(PARTITIONS, max_size=4).map(tuple),
+    requirements=REQUIREMENTS,
+    by_broker=st.dictionaries(st.sampled_from([1, 2]), REQUIREMENTS),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(TOPICS, min_size=2, max_size=6), st.booleans())
+def test_a_topic_s_report_does_not_depend_on_other_topics(topics: list[CheckedTopic], enforced: bool) -> None:
+    seen = cluster({1: "a", 2: "a", 3: "b"}, topics, enforced=enforced)
+    assert list(topic_reports(seen, topics)) == [topic_reports(seen, [one])[0] for one in topics]
+    for one in topics:
+        for number, partition in enumerate(one.partitions):
+            alone = replace(one, partitions=(partition,))
+            (forecast,) = topic_reports(seen, [alone])[0].forecasts
+            assert topic_reports(seen, [one])[0].forecasts[number] == forecast
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.integers(1, 5), st.integers(1, 4), st.integers(1, 4))
 def test_a_surviving_placement_is_found_if_and_only_if_one_exists(

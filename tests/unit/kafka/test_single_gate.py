@@ -11,11 +11,11 @@ from pyhooks.kafka import gate
 from pyhooks.placement.gate_forecast import (
     Broker,
     CheckedTopic,
+    ClusterForecast,
     ClusterSnapshot,
     ConfigValue,
     IsrRequirements,
     ReportedPartition,
-    forecast_topic,
 )
 from pyhooks.watch.observation import BrokerObservation, Observation, PartitionObservation, TopicRequirements
 from pyhooks.watch.snapshot import take_snapshot
@@ -71,7 +71,7 @@ def test_check_agrees_with_the_gate(case: PartitionCase, enforced: bool) -> None
     topic = CheckedTopic("t", False, (ReportedPartition("t", 0, leader, case.replicas, case.isr),), requirements)
     brokers = {broker: Broker(broker, rack) for broker, rack in case.racks.items()}
     cluster = ClusterSnapshot("id", brokers, (topic,), enforced)
-    (state,) = forecast_topic(topic, cluster, cluster.racks)
+    (state,) = ClusterForecast(cluster).topic(topic)
     decision = case.gate_decision(enforced=enforced)
     assert state.decision == decision
     assert state.writable == decision.passes
