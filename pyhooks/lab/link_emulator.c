@@ -12,7 +12,8 @@
  * The response is JSON: settings and counters of the link, null if there is no such link, or {"error": "..."}. A
  * command with one of the last two changes nothing.
  *
- * A frame is due when it has arrived, passed the rate limit, and been delayed. The frames of a direction stay in order.
+ * A frame is due when it has arrived, passed the rate limit, and been delayed. The frames of a direction stay in order;
+ * only the kernel can exchange two of them when it moves this process, or the sender, to another processor.
  * They arrive in a ring that the kernel writes, because an ordinary user can't enlarge a socket's buffer, which has
  * room for six frames of 64 KiB only. The virtio header before each frame keeps segmentation and checksum offloads: the
  * interfaces must limit segments to FRAME_MAX bytes (gso_max_size), and larger frames are dropped and counted.
