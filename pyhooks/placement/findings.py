@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pyhooks.kafka import gate
@@ -28,11 +28,12 @@ from pyhooks.kafka.features import UPGRADE
 from pyhooks.kafka.gate import NO_RACK, Limits
 from pyhooks.placement.gate_forecast import (
     CheckedTopic,
-    ClusterForecast,
     ClusterSnapshot,
     IsrRequirements,
     PartitionForecast,
     RackSizes,
+    ReportedPartition,
+    forecast_partition,
     limits_of,
     rack_name,
 )
@@ -105,11 +106,11 @@ def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 def topic_reports(cluster: ClusterSnapshot, topics: Sequence[CheckedTopic]) -> tuple[TopicReport, ...]:
     """Return the reports of topics."""
-    forecast, notes = ClusterForecast(cluster), _ClusterNotes(cluster)
-    reports = []
+    states, reports = _PartitionStates(cluster), []
     for topic in topics:
-        forecasts = forecast.topic(topic)
-        findings = [*_unknown_findings(topic, forecasts), *_forecast_findings(topic, forecasts, notes)]
+        evaluated = [found for partition in topic.partitions if (found := states.evaluate(partition, topic))]
+        forecasts = tuple(forecast for forecast, _ in evaluated)
+        findings = [*_unknown_findings(topic, forecasts), *_forecast_findings(topic, evaluated)]
         reports.append(TopicReport(topic, forecasts, worst_first(findings)))
     return tuple(reports)
 
@@ -264,30 +265,40 @@ def _unknown_findings(topic: CheckedTopic, forecasts: Sequence[PartitionForecast
         yield Finding("unknown", "settings-unknown", means, remedy, topic.name)
 
 
-class _ClusterNotes:
-    """Notes on the partitions of a cluster; those on each state of a partition are made once."""
+class _PartitionStates:
+    """Forecasts of a cluster's partitions and notes on them.
+
+    A large cluster has few different states of partitions, so each is evaluated once.
+    """
 
     def __init__(self, cluster: ClusterSnapshot) -> None:
         self._cluster = cluster
-        self._rack_sizes = RackSizes.of(cluster)
-        self._known: dict[tuple[object, ...], tuple[_Note, ...]] = {}
+        self._racks, self._rack_sizes = cluster.racks, RackSizes.of(cluster)
+        self._known: dict[tuple[object, ...], tuple[PartitionForecast, tuple[_Note, ...]]] = {}
 
-    def on(self, forecast: PartitionForecast, topic: CheckedTopic, requirements: IsrRequirements) -> tuple[_Note, ...]:
-        partition = forecast.partition
-        key = (partition.state, topic.requirements_of(partition), requirements)
+    def evaluate(
+        self, partition: ReportedPartition, topic: CheckedTopic
+    ) -> tuple[PartitionForecast, tuple[_Note, ...]] | None:
+        """Return forecast and notes; None if no broker reported the topic's requirements."""
+        in_force, required = topic.requirements_of(partition), topic.requirements
+        if in_force is None or required is None:
+            return None
+        key = (partition.state, in_force, required)
         if key not in self._known:
-            self._known[key] = tuple(_partition_notes(forecast, requirements, self._cluster, self._rack_sizes))
-        return self._known[key]
+            forecast = forecast_partition(partition, in_force, required.min_racks, self._cluster, self._racks)
+            self._known[key] = (forecast, tuple(_partition_notes(forecast, required, self._cluster, self._rack_sizes)))
+        forecast, notes = self._known[key]
+        return replace(forecast, partition=partition), notes
 
 
 def _forecast_findings(
-    topic: CheckedTopic, forecasts: Sequence[PartitionForecast], cluster_notes: _ClusterNotes
+    topic: CheckedTopic, evaluated: Iterable[tuple[PartitionForecast, tuple[_Note, ...]]]
 ) -> Iterable[Finding]:
     if topic.requirements is None:
         return
     notes_by_kind: dict[tuple[object, ...], list[tuple[int, _Note]]] = {}
-    for forecast in forecasts:
-        for note in cluster_notes.on(forecast, topic, topic.requirements):
+    for forecast, partition_notes in evaluated:
+        for note in partition_notes:
             notes_by_kind.setdefault(note.key, []).append((forecast.partition.number, note))
     for notes in notes_by_kind.values():
         first = notes[0][1]

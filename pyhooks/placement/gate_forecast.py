@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from pyhooks.kafka import gate
@@ -257,37 +257,6 @@ def forecast_partition(
         reachable=_enough_racks(target_racks, required_racks),
         unknown_brokers=tuple(replica for replica in target if replica not in racks),
     )
-
-
-class ClusterForecast:
-    """Gate's decisions for the partitions of a cluster.
-
-    A large cluster has few different states of partitions, so each is computed once.
-    """
-
-    def __init__(self, cluster: ClusterSnapshot) -> None:
-        self._cluster = cluster
-        self._racks = cluster.racks
-        self._known: dict[tuple[object, ...], PartitionForecast] = {}
-
-    def topic(self, topic: CheckedTopic) -> tuple[PartitionForecast, ...]:
-        """Return the forecasts of the partitions of a topic; empty if no broker reported its requirements."""
-        forecasts = []
-        for partition in topic.partitions:
-            requirements = topic.requirements_of(partition)
-            if requirements is not None and topic.requirements is not None:
-                forecasts.append(self._partition(partition, requirements, topic.requirements.min_racks))
-        return tuple(forecasts)
-
-    def _partition(
-        self, partition: ReportedPartition, requirements: IsrRequirements, required_racks: int
-    ) -> PartitionForecast:
-        key = (partition.state, requirements, required_racks)
-        known = self._known.get(key)
-        if known is None:
-            known = forecast_partition(partition, requirements, required_racks, self._cluster, self._racks)
-            self._known[key] = known
-        return replace(known, partition=partition)
 
 
 @dataclass(frozen=True)

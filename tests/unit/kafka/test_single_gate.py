@@ -11,11 +11,11 @@ from pyhooks.kafka import gate
 from pyhooks.placement.gate_forecast import (
     Broker,
     CheckedTopic,
-    ClusterForecast,
     ClusterSnapshot,
     ConfigValue,
     IsrRequirements,
     ReportedPartition,
+    forecast_partition,
 )
 from pyhooks.watch.observation import BrokerObservation, Observation, PartitionObservation, TopicRequirements
 from pyhooks.watch.snapshot import take_snapshot
@@ -68,10 +68,11 @@ def watched(case: PartitionCase, *, enforced: bool | None) -> PartitionSummary:
 def test_check_agrees_with_the_gate(case: PartitionCase, enforced: bool) -> None:
     requirements = IsrRequirements(ConfigValue(case.min_replicas, "topic"), ConfigValue(case.min_racks, "topic"))
     leader = case.isr[0] if case.isr else -1
-    topic = CheckedTopic("t", False, (ReportedPartition("t", 0, leader, case.replicas, case.isr),), requirements)
+    partition = ReportedPartition("t", 0, leader, case.replicas, case.isr)
+    topic = CheckedTopic("t", False, (partition,), requirements)
     brokers = {broker: Broker(broker, rack) for broker, rack in case.racks.items()}
     cluster = ClusterSnapshot("id", brokers, (topic,), enforced)
-    (state,) = ClusterForecast(cluster).topic(topic)
+    state = forecast_partition(partition, requirements, case.min_racks, cluster, cluster.racks)
     decision = case.gate_decision(enforced=enforced)
     assert state.decision == decision
     assert state.writable == decision.passes
