@@ -28,6 +28,9 @@ from pyhooks.lab.topology import Link, Node, Quality, Site, Topology
 CUT_PRIORITY = "10"
 # quality that each slowed site adds to its links
 SLOW_SITES = paths.LAB_HOME / "slow.json"
+# A lossy link also loses ARP. With Linux's three probes in 3 s a router sometimes gives up and drops what waits for the
+# address: some hundred packets, which the link's loss does not explain.
+NEIGHBOUR_PROBES = "retrans 100 mcast_probes 100 ucast_probes 100"
 # namespace of the link emulator, with the inner ends of the links
 EMULATOR_NETNS = "links"
 # kernel's default for the packets of a segment
@@ -160,6 +163,7 @@ def _connect(topology: Topology, link: Link, quality: Quality, how: Emulation) -
             [
                 f"addr add {link.ip(site)}/24 dev {dev}",
                 f"link set {dev} up",
+                f"ntable change name arp_cache dev {dev} {NEIGHBOUR_PROBES}",
                 f"route add {peer.subnet} via {link.ip(peer.name)} dev {dev}",
             ],
             netns(site),

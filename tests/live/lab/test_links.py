@@ -272,6 +272,36 @@ def test_a_burst_of_packets_waits_while_the_emulator_does_not_run(person: Person
     assert (" overflowed" in person.check_output("lab", "status")) is (found is not None)
 
 
+PAUSE = """
+import os, signal, subprocess, sys, time
+from link_measurement import emulator_pid
+from pyhooks.lab.lab import Lab
+from pyhooks.lab.network import netns
+node = Lab.attach().node(sys.argv[1])
+pid = emulator_pid()
+for site in (node.site, "home"):
+    subprocess.run(["ip", "-n", netns(site), "neigh", "flush", "all"], check=True)
+if pid:
+    os.kill(pid, signal.SIGSTOP)
+command = ["ping", "-n", "-c", "8", "-i", "0.5", "-W", "10", node.ip]
+with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ping:
+    try:
+        time.sleep(4.5)
+    finally:
+        if pid:
+            os.kill(pid, signal.SIGCONT)
+    print(ping.stdout.read())
+"""
+
+
+def test_packets_wait_for_an_address_longer_than_linux_asks_for_it(person: Person) -> None:
+    """A router that gave up after Linux's three seconds would drop those that wait, as it did on links with loss."""
+    node = f"broker-{list(ASKED).index('e') + 1}"
+    env = ["env", f"PYTHONPATH={paths.REPO / 'tests/support'}:{os.environ.get('PYTHONPATH', '')}"]
+    text = person.check_output("lab", "exec", "--", *env, sys.executable, "-c", PAUSE, node)
+    assert "8 packets transmitted, 8 received" in text
+
+
 def test_a_slow_link_queues_some_packets(person: Person) -> None:
     """A packet of 1442 bytes takes 115 ms; eight that arrive at once must wait for each other, not be dropped."""
     ip = f"10.77.{list(ASKED).index('g') + 1}.10"
