@@ -67,6 +67,30 @@ class Sent:
         return Acknowledged(self.topic, int(self.partition[index]), int(self.offset[index]))
 
 
+def _pack(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    partitions: int | Sequence[int] | Ints,
+    timestamps_ms: int | Sequence[int] | Longs,
+) -> bytes:
+    """Return the batch in the format of ``Sender.send``."""
+    size = len(values)
+    if keys is not None and len(keys) != size:
+        raise ValueError(f"{len(keys)} keys for {size} records")
+    key_lengths = np.full(size, -1) if keys is None else lengths_of(keys)
+    return b"".join(
+        (
+            size.to_bytes(4),
+            column(partitions, size, ">i4"),
+            column(timestamps_ms, size, ">i8"),
+            column(key_lengths, size, ">i4"),
+            column(lengths_of(values), size, ">i4"),
+            b"" if keys is None else joined(keys),
+            joined(values),
+        )
+    )
+
+
 class Producer(Client):
     """org.apache.kafka.clients.producer.KafkaProducer.
 
@@ -114,7 +138,10 @@ class Producer(Client):
             except Exception as error:  # noqa: BLE001 - the future would only log it; close() raises it
                 self._errors.append(error)
 
-        self.send_batch(topic, [value.encode()], keys=[key.encode()]).add_done_callback(completed)
+        # before the record is sent: a future that is done already would call back in the sending thread
+        future: Future[Sent] = Future()
+        future.add_done_callback(completed)
+        self._send(future, topic, _pack([value.encode()], [key.encode()], -1, -1))
 
     def send_batch(
         self,
@@ -147,22 +174,11 @@ class Producer(Client):
             RackgateError: the producer is closed, or its JVM has ended.
             ValueError: the number of keys, partitions or timestamps differs from the number of values.
         """
-        size = len(values)
-        if keys is not None and len(keys) != size:
-            raise ValueError(f"{len(keys)} keys for {size} records")
-        key_lengths = np.full(size, -1) if keys is None else lengths_of(keys)
-        packed = b"".join(
-            (
-                size.to_bytes(4),
-                column(partitions, size, ">i4"),
-                column(timestamps_ms, size, ">i8"),
-                column(key_lengths, size, ">i4"),
-                column(lengths_of(values), size, ">i4"),
-                b"" if keys is None else joined(keys),
-                joined(values),
-            )
-        )
         future: Future[Sent] = Future()
+        self._send(future, topic, _pack(values, keys, partitions, timestamps_ms))
+        return future
+
+    def _send(self, future: Future[Sent], topic: str, packed: bytes) -> None:
         future.set_running_or_notify_cancel()  # sent records cannot be cancelled
         with self._entry:
             if self._closed.is_set():
@@ -175,7 +191,6 @@ class Producer(Client):
         except BaseException:
             self._open.pop(ticket, None)
             raise
-        return future
 
     def fetch_metadata(self, topic: str) -> None:
         """Wait until the producer has the topic's metadata, for at most ``max.block.ms``.

@@ -453,7 +453,9 @@ def query_each_broker(
                 left_s = min(each_s, deadline - time.monotonic())
                 requested = topics.get(broker, ())
                 requests = _describe_requests(broker, requested, keys)
-                with network_client(broker, brokers[broker], config, max(1, round(left_s * 1000))) as client:
+                # longer, so that the deadline of the exchange ends it, and gives the reason
+                timeout_ms = max(1, round((left_s + _GRACE_S) * 1000))
+                with network_client(broker, brokers[broker], config, timeout_ms) as client:
                     responses[broker] = _BrokerExchange(client, frozenset(requested)).run(requests, left_s)
             except jpype.JException as error:
                 responses[broker] = _reason(JavaError.of(error))

@@ -6,12 +6,18 @@ import itertools
 import threading
 import time
 from collections.abc import Mapping
+from queue import Empty, SimpleQueue
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.jvm.producer import Producer
+from pyhooks.jvm.java_exception import JavaError
+from pyhooks.jvm.producer import Acknowledged, Producer
+
+# partition, offset, time of sending and of the end, and error of a record, as packed by Java
+RESULT = ((2, ">i4"), (7, ">i8"), (1, ">i8"), (2, ">i8"), (-1, ">i4"))
 
 
 class FakeSender:
@@ -20,7 +26,7 @@ class FakeSender:
     def make(self, _name: str, _config: Mapping[str, str], *_: int) -> Any:
         return self
 
-    def send(self, ticket: int, topic: str, packed: bytes) -> None:
+    def send(self, ticket: int, *_: object) -> None:
         pass
 
     def take(self, timeout_ms: int) -> bytes:
@@ -29,6 +35,32 @@ class FakeSender:
 
     def close(self, timeout_ms: int) -> None:
         pass
+
+
+class ImmediateSender(FakeSender):
+    """Fake Java sender that returns only after the listener has taken the result of the record."""
+
+    def __init__(self) -> None:
+        self.results: SimpleQueue[bytes] = SimpleQueue()
+        self.taken = threading.Event()
+
+    def send(self, ticket: int, *_: object) -> None:
+        columns = [np.array([value], kind).tobytes() for value, kind in RESULT]
+        self.results.put(ticket.to_bytes(8) + (1).to_bytes(4) + (0).to_bytes(4) + b"".join(columns))
+        assert self.taken.wait(10)
+
+    def take(self, timeout_ms: int) -> bytes:
+        # asked again: the earlier result has been delivered
+        if self.results.empty() and self.delivered:
+            self.taken.set()
+        try:
+            found = self.results.get(timeout=timeout_ms / 1000)
+        except Empty:
+            return b""
+        self.delivered = True
+        return found
+
+    delivered = False
 
 
 class ClosingTickets:
@@ -42,6 +74,13 @@ class ClosingTickets:
         self.closing.start()
         self.closing.join(timeout=1)
         return next(self._numbers)
+
+
+def test_a_result_that_precedes_the_end_of_send_is_reported_in_the_producer_s_thread() -> None:
+    reported: list[tuple[str, Acknowledged | JavaError]] = []
+    with Producer("no-broker:1", {}, home=ImmediateSender()) as producer:
+        producer.send("t", "key", "value", lambda result: reported.append((threading.current_thread().name, result)))
+    assert reported == [("producer-ends", Acknowledged("t", 2, 7))]
 
 
 def test_records_sent_while_another_thread_closes_are_completed() -> None:
