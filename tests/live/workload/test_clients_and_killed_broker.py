@@ -7,6 +7,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +69,13 @@ class Load:
 
 
 class LatestAttempts:
-    """Send time of each topic's latest attempt; each call reads only the events added to the history since the last."""
+    """Send time of the latest attempts; each call reads only the events added to the history since the last."""
 
     def __init__(self, history: History) -> None:
         self._path = history.path
         self._read = 0
         self._sent_ns: dict[str, int] = {}
-        self._acked_ns: dict[str, int] = {}
+        self._acked_ns: dict[tuple[str, int], int] = {}
 
     def attempted(self, topic: str, after_ns: int) -> bool:
         """Return whether a record of the topic was sent after a time, with any outcome."""
@@ -82,9 +83,10 @@ class LatestAttempts:
         return self._sent_ns.get(topic, 0) > after_ns
 
     def all_acked(self, topics: Sequence[str], after_ns: int) -> bool:
-        """Return whether each topic has an acknowledged record that was sent after a time."""
+        """Return whether each partition has an acknowledged record that was sent after a time: none has a backlog."""
         self._update()
-        return all(self._acked_ns.get(topic, 0) > after_ns for topic in topics)
+        partitions = product(topics, range(PARTITIONS))
+        return all(self._acked_ns.get(partition, 0) > after_ns for partition in partitions)
 
     def _update(self) -> None:
         if not self._path.exists():
@@ -97,10 +99,11 @@ class LatestAttempts:
         self._read += len(whole)
         for event in map(Event.parse, filter(None, whole.decode().split("\n"))):
             if event.op == "produce":
-                found = [self._sent_ns, *([self._acked_ns] if event.outcome == "ok" else [])]
-                for times in found:
-                    topic = event.data["topic"]
-                    times[topic] = max(times.get(topic, 0), event.data["sent_ns"])
+                topic, sent_ns = event.data["topic"], event.data["sent_ns"]
+                self._sent_ns[topic] = max(self._sent_ns.get(topic, 0), sent_ns)
+                if event.outcome == "ok":
+                    partition = (topic, event.data["partition"])
+                    self._acked_ns[partition] = max(self._acked_ns.get(partition, 0), sent_ns)
 
 
 def connects(address: str) -> bool:
