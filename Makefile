@@ -19,7 +19,7 @@ BIN := $(VENV)/bin
 help:
 	@echo "make bench   build the patched Kafka, run the benchmark with a rack outage, write out/bench/index.html"
 	@echo "make bench-full   twelve cells of state, link, load and client (100 minutes; continues where it was interrupted)"
-	@echo "make bench-tail   the 99th percentile on nearby links (some 40 minutes; likewise)"
+	@echo "make bench-tail   the 99th percentile on nearby links (some 50 minutes; likewise)"
 	@echo "make bench-outages racks killed, cut off and destroyed, several times each: what each arm acknowledges (ten minutes)"
 	@echo "make bench-returned  acks=all while a returned rack catches up, on stock Kafka and with the overlay (13 minutes)"
 	@echo "make bench-overlay stock Kafka against the overlay in alternating labs: highest throughput and latency (35 minutes)"
