@@ -28,8 +28,8 @@ from pyhooks.lab.topology import Link, Node, Quality, Site, Topology
 CUT_PRIORITY = "10"
 # quality that each slowed site adds to its links
 SLOW_SITES = paths.LAB_HOME / "slow.json"
-# A lossy link also loses ARP. With Linux's three probes in 3 s a router sometimes gives up and drops what waits for the
-# address: some hundred packets, which the link's loss does not explain.
+# A lossy link also loses ARP requests. After Linux's three, one a second, a router gives up and drops the packets that
+# wait for the address, beyond the link's loss. The interval is in ms.
 NEIGHBOUR_PROBES = "retrans 100 mcast_probes 100 ucast_probes 100"
 # namespace of the link emulator, with the inner ends of the links
 EMULATOR_NETNS = "links"

@@ -145,9 +145,15 @@ def test_links_have_the_requested_loss(person: Person) -> None:
         assert abs(found[site] - lost[site]) <= tolerance, (site, found[site], lost[site])
 
 
+def run_script(person: Person, script: str, *arguments: str) -> str:
+    """Run a Python script in the lab, at the clients' site, and return its output."""
+    env = ["env", f"PYTHONPATH={paths.REPO / 'tests/support'}:{os.environ.get('PYTHONPATH', '')}"]
+    return person.check_output("lab", "exec", "--", *env, sys.executable, "-c", script, *arguments)
+
+
 NUMBERED = """
 import os, socket, struct, subprocess, sys, time
-from pyhooks.lab import link_emulator
+from link_measurement import emulator_pid
 from pyhooks.lab.lab import Lab
 from pyhooks.core.process import DIES_WITH_PARENT
 
@@ -172,13 +178,9 @@ sink.stdout.readline()
 # a process that moves to another processor can overtake its own packets in the kernel: the sender, and the emulator
 processor = {min(os.sched_getaffinity(0))}
 os.sched_setaffinity(0, processor)
-emulator, allowed = 0, set()
-if link_emulator.SOCKET.exists():
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.connect(str(link_emulator.SOCKET))
-        peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    emulator = struct.unpack("3i", peer)[0]
-    allowed = os.sched_getaffinity(emulator)
+emulator = emulator_pid()
+allowed = os.sched_getaffinity(emulator) if emulator else processor
+if emulator:
     os.sched_setaffinity(emulator, processor)
 try:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
@@ -199,7 +201,7 @@ print(sink.communicate(timeout=30)[0].splitlines()[-1])
 
 
 def test_jitter_keeps_the_order_of_packets(person: Person) -> None:
-    assert person.check_output("lab", "exec", "--", sys.executable, "-c", NUMBERED) == "4000 0\n"
+    assert run_script(person, NUMBERED) == "4000 0\n"
 
 
 BULK = """
@@ -223,8 +225,7 @@ def test_links_have_the_requested_rate_and_lose_single_packets(
 ) -> None:
     """A segment of many packets must not be lost as a unit; at 1514 bytes, a frame is one packet."""
     node = f"broker-{list(ASKED).index(site) + 1}"
-    env = ["env", f"PYTHONPATH={paths.REPO / 'tests/support'}:{os.environ.get('PYTHONPATH', '')}"]
-    found, counters = json.loads(person.check_output("lab", "exec", "--", *env, sys.executable, "-c", BULK, node))
+    found, counters = json.loads(run_script(person, BULK, node))
     if mb_per_s is not None:
         assert 0.9 * mb_per_s <= found <= 1.02 * mb_per_s
     if counters is not None:
@@ -260,8 +261,7 @@ print(json.dumps([asdict(before), asdict(link_emulator.read(name).directions[1])
 def test_a_burst_of_packets_waits_while_the_emulator_does_not_run(person: Person) -> None:
     """A link with loss gets single packets, of which the ring must hold as many as a busy machine lets pile up."""
     node = f"broker-{list(ASKED).index('d') + 1}"
-    env = ["env", f"PYTHONPATH={paths.REPO / 'tests/support'}:{os.environ.get('PYTHONPATH', '')}"]
-    found = json.loads(person.check_output("lab", "exec", "--", *env, sys.executable, "-c", BURST, node))
+    found = json.loads(run_script(person, BURST, node))
     if found is not None:
         before, after = found
         assert after["overflowed"] == before["overflowed"]
@@ -297,8 +297,7 @@ with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ping:
 def test_packets_wait_for_an_address_longer_than_linux_asks_for_it(person: Person) -> None:
     """A router that gave up after Linux's three seconds would drop those that wait, as it did on links with loss."""
     node = f"broker-{list(ASKED).index('e') + 1}"
-    env = ["env", f"PYTHONPATH={paths.REPO / 'tests/support'}:{os.environ.get('PYTHONPATH', '')}"]
-    text = person.check_output("lab", "exec", "--", *env, sys.executable, "-c", PAUSE, node)
+    text = run_script(person, PAUSE, node)
     assert "8 packets transmitted, 8 received" in text
 
 

@@ -43,6 +43,7 @@ class ImmediateSender(FakeSender):
     def __init__(self) -> None:
         self.results: SimpleQueue[bytes] = SimpleQueue()
         self.taken = threading.Event()
+        self.delivered = False
 
     def send(self, ticket: int, *_: object) -> None:
         columns = [np.array([value], kind).tobytes() for value, kind in RESULT]
@@ -59,8 +60,6 @@ class ImmediateSender(FakeSender):
             return b""
         self.delivered = True
         return found
-
-    delivered = False
 
 
 class ClosingTickets:
