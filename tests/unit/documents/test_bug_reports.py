@@ -23,7 +23,6 @@ EFFECTS = {
     "Cost",
     "Stock nodes",
     "Not detected",
-    "Not changed",
 }
 PAGE = (paths.REPO / "kip" / "found.md").read_text(encoding="utf-8")
 
