@@ -107,6 +107,7 @@ def quoted_destruction() -> list[str]:
         f"all {stock['lost']} records acknowledged before the faults were lost",
         f"another rack was killed in {killed_rounds} of these rounds, partitioned in {cut} and paused in {paused}.",
         f"none of {sum(figures['acked'] for figures in in_tests)} was lost in two tests of `make system`",
+        f"no acknowledged record lost; {result('destroyed')['counts']['pass']} of {len(destroyed)} tests pass |",
         f"[none of {killed['acked']}](../bench/README.md#availability-in-rack-outages)",
     ]
 
@@ -246,6 +247,13 @@ def quoted_system_tests() -> str:
 )
 def test_results_equal_the_evidence(text: str) -> None:
     assert text in document("kip/results.md")
+
+
+@pytest.mark.parametrize("run", ["system", "destroyed", "load"])
+def test_the_results_name_each_system_test_that_did_not_pass(run: str) -> None:
+    others = [name for name, test in result(run)["tests"].items() if test["outcome"] != "pass"]
+    page = document("kip/results.md")
+    assert [name for name in others if f"`{name.partition('::')[2].partition('.')[0]}`" not in page] == []
 
 
 def test_the_verdicts_on_twelve_cells_equal_the_result() -> None:
