@@ -278,6 +278,19 @@ def verdict_counts() -> Counter[str]:
     return Counter(claim["verdict"] for claim in claims if claim["document"] == "kip")
 
 
+def test_the_answers_to_reviewers_equal_the_evidence() -> None:
+    answers = document("kip/review.md")
+    ratio = question_values()["answer"]["ratio"]
+    assert f"{ratio['point']:.3f} times ({ratio['low']:.3f} to {ratio['high']:.3f}) as long as M=3" in answers
+    acks_one = system_figures("acks_one_test.py::AcksOneTest.test_taken_hidden_and_shown")
+    assert f"{acks_one['backlog_records']:,} records in one [run]" in answers
+    outage = system_figures("transactions_test.py::TransactionsTest.test_producers_ride_out_an_outage")
+    (waited,) = (reader["held_up_in_the_outage_s"] for reader in outage["readers"] if reader["topic"] == "abc")
+    assert f"for {waited} s in one run, even on a topic with enough racks" in answers
+    for rejected in ("5.2 h", "6.4 h"):
+        assert rejected in answers
+
+
 def test_the_rejections_in_the_proposal_are_those_of_the_model() -> None:
     rows = [("a, a, b | 2 | 2", "5.2 h"), ("a, a, b | 3 | 1", "6.4 h"), ("a, a, a, b, c | 2 | 2", "9.1 s")]
     for setting, rejected in rows:
