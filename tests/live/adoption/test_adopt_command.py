@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+import operations_page
 from check_command import rackgate, unfenced
 from feature_tools import ELR_FEATURE, RACKS_FEATURE
 from loopback_brokers import Brokers
-from pyhooks.core import paths
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
 from pyhooks.kafka import tools
@@ -119,11 +119,9 @@ def _by_the_printed_commands(bootstrap: str, classpath: str, jmx: list[str]) -> 
 
 
 def _commands_of_the_page(bootstrap: str, addresses: list[str]) -> None:
-    blocks = re.findall(r"```sh\n(.*?)```", (paths.REPO / "kip" / "adopt.md").read_text(encoding="utf-8"), re.DOTALL)
-    lines = "".join(blocks).splitlines()
-    assert len(lines) == 3
-    for line in lines:
-        program, *words = shlex.split(line)
+    listed = operations_page.commands("Adopt")
+    assert len(listed) == 3
+    for program, *words in listed:
         assert program == "rackgate"
         left = iter(addresses)
         words = [next(left) if word.endswith(":9999") else word for word in words]

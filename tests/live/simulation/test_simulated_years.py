@@ -13,7 +13,7 @@ from pyhooks.cli import app
 from pyhooks.core import paths
 from pyhooks.placement.failure_rates import YEAR_S
 
-ROW = re.compile(r"^\| ([abc, ]+) \| (\d) \| ([^|]+) \| ([^|]+) \| [^|]+ \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| ([abc, ]+) \| (\d) \| ([^|]+) \| ([^|]+) \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
 R_AND_MORE = {"1": ("1",), "2": ("2",), "1 or 2": ("1", "2"), "2, lowered after 30 min": ("2,lower=30m",)}
 UNIT_S = {"min": 60.0, "h": 3600.0}
 
