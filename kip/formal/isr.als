@@ -17,7 +17,7 @@ open util/ordering[Record] as records
 -- What the series consists of, so that a piece can be taken out. In gate/: AppendGate: Partition.appendRecordsToLeader.
 -- AfterAppendGate: Partition.checkEnoughReplicasReachOffset. HighWatermarkGate: Partition.maybeIncrementLeaderHW. CommittedIsr:
 -- all three count PartitionState.isr and not maximalIsr. ImageFirst: Partition.minInSyncRacksOfImage. In elr/: RackAwareElr:
--- PCB.maybePopulateTargetElr. RaiseGuard: RCM.validateAlterPartitionData, for M in fixes/. KeptElr: RCM.recordsToKeepElrs.
+-- PCB.maybePopulateTargetElr. RaiseGuard: RCM.validateAlterPartitionData, for M in fixes/. KeptElr: RCM.withRecordsToKeepElrs.
 -- KilledMemory: PCB.populateTargetLastKnownElr. In fixes/: ImageFirstOfM: Partition.minInSyncReplicasOfImage.
 -- MetadataR: R is set in the metadata alone, so that the controller knows it.
 -- NoUnnamedRack: a broker without broker.rack counts for no rack; without it all of them count as one.
@@ -582,7 +582,7 @@ pred prefer[b: Broker] {
   sameConfigs and sameBrokers and sameLogs and sameViews
 }
 
--- An operator sets R or M: CCM.incrementalAlterConfigs with a ClearElrRecord, RCM.recordsToKeepElrs. M is not raised, and
+-- An operator sets R or M: CCM.incrementalAlterConfigs with a ClearElrRecord, RCM.withRecordsToKeepElrs. M is not raised, and
 -- nobody is late to learn of that, while one rack suffices: 4.3.1 has a gap there. The fixes close it, the model does not show that.
 pred alter {
   Now = Alter and no Whom

@@ -103,7 +103,7 @@ def check_command(
 
     The report has, for each topic: whether it is writable now, and would be without a broker or a rack; whether one
     rack can acknowledge alone; whether the placement can reach R. It also has what each broker enforces by its own
-    response. The command works on any Kafka, with the overlay or without.
+    response. The command works on any Kafka from 3.9 on, with the overlay or without.
 
     A row shows M and R as configured, "=n" if the gate uses another number, and the source of the value. "observes n"
     is min.insync.racks.observe if it is set, which is never enforced.

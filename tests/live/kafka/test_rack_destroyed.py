@@ -1,4 +1,4 @@
-"""A rack is destroyed while the other one is stopped, partitioned or killed: the other one must lead once it is back.
+"""A rack is destroyed while the other one is stopped, paused or killed: the other one must lead once it is back.
 
 On stock Kafka the controller forgets the unavailable broker, and all acknowledged records are lost.
 """

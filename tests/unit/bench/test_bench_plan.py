@@ -168,7 +168,7 @@ def test_an_invalid_role_in_a_cell_is_an_error(tmp_path: Path, old: str, new: st
 
 def test_the_tail_plan_measures_long_enough_for_p99() -> None:
     tail = scenarios.load("tail")
-    # bench/README.md: with the observed spread, p99 of two comparisons needs 26 blocks of about 20 s.
+    # bench/scenarios.toml: with the observed spread, p99 of two comparisons needs 26 blocks of about 20 s.
     assert tail.latency.measured_s >= 20
     assert tail.latency.blocks >= 26
     assert tail.cells[0].judged == (0.5, 0.99)
