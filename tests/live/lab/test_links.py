@@ -364,8 +364,8 @@ TABLE = paths.REPO / "pyhooks" / "lab" / "link_accuracy.md"
 HEAD = """# Accuracy of emulated links
 
 `make lab-links` measured round trips with {processors} processors, Linux {release}, {priority} priority and load
-average {load:.1f}, in {rounds} rounds of {echoes} echo requests, idle and while 20 MB/s flow over the link. Delays are in
-ms and, like MB/s, the best of the rounds; the processor share is their median. Without traffic, the emulator used
+average {load:.1f}, in {rounds} rounds of {echoes} echo requests, idle and while 20 MB/s flow over the link. Delays are
+in ms and, like MB/s, the best of the rounds; the processor share is their median. Without traffic, the emulator used
 {idle_share:.1%} of a processor.
 
 | requested | p50 | p99 | p50 at 20 MB/s | p99 at 20 MB/s | emulator's processor share at 20 MB/s | MB/s at most |
