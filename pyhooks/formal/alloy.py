@@ -54,19 +54,28 @@ class CommandOutcome:
         }
 
 
-def fetch(pin: Path = PIN, base: Path | None = None) -> Path:
+def read_pin(path: Path = PIN) -> recipe.Artifact:
+    """Return which Alloy jar is run.
+
+    Raises:
+        RackgateError: the file can't be read or is invalid.
+    """
+    document = toml_config.Table(toml_config.read(path, "it says which Alloy is run"), path)
+    artifact = document.table("alloy").into(recipe.Artifact, roles=("alloy",))
+    document.done()
+    return artifact
+
+
+def fetch(pin: Path = PIN) -> Path:
     """Return the path of the pinned Alloy jar, downloaded with Maven if it is missing, and verified.
 
     Raises:
-        RackgateError: the file is invalid, or the jar can't be downloaded or has another SHA-256.
+        RackgateError: the pin is invalid, or the jar can't be downloaded or has another SHA-256.
     """
-    document = toml_config.Table(toml_config.read(pin, "it says which Alloy is run"), pin)
-    table = document.table("alloy")
-    artifact = table.into(recipe.Artifact, roles=("alloy",))
-    document.done()
+    artifact = read_pin(pin)
     plan = recipe.load()
     workspace = Workspace.of(plan)
-    store = ArtifactStore(base or paths.BUILD / "alloy", workspace.repository)
+    store = ArtifactStore(paths.BUILD / "alloy", workspace.repository)
     with workspace.lock(lambda _: None), tempfile.TemporaryDirectory(prefix="rackgate-alloy-") as work:
         store.fetch(replace(plan, path=pin), [artifact], Path(work))
     return store.path(artifact)

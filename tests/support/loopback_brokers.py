@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +45,31 @@ STRINGS = {
 }
 
 
+# Below the ports that the kernel gives out, since a broker may listen only minutes later. Each worker has its own.
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw9").removeprefix("gw"))
+_PORTS = cycle(range(12_000 + 2_000 * _WORKER, 14_000 + 2_000 * _WORKER))
+
+
 def free_ports(number: int) -> list[int]:
-    """Return free TCP ports."""
-    sockets = [socket.socket() for _ in range(number)]
-    for one in sockets:
-        one.bind((HOST, 0))
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    """Return free TCP ports, no port twice."""
+    return list(islice(filter(_is_free, _PORTS), number))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as trial:
+        try:
+            trial.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+@contextmanager
+def closed_port() -> Iterator[int]:
+    """Reserve a TCP port that refuses connections."""
+    with socket.socket() as holder:
+        holder.bind((HOST, 0))
+        yield int(holder.getsockname()[1])
 
 
 @cache

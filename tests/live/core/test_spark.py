@@ -19,7 +19,7 @@ import pytest
 
 import spark_cluster
 from listening_sockets import PROC, Listener, listening_sockets, parse_address, process_tree, rejection
-from loopback_brokers import free_ports
+from loopback_brokers import closed_port
 from pyhooks.core import paths, spark
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import DIES_WITH_PARENT
@@ -324,11 +324,11 @@ def bench(conf: Path, master: str, *more: str, **variables: str) -> subprocess.C
     """Run ``rackgate bench`` on a cluster that does not exist, with ``SPARK_CONF_DIR``."""
     config = conf / "client.properties"
     config.write_text("security.protocol=PLAINTEXT\n", encoding="utf-8")
-    (port,) = free_ports(1)
-    arguments = ["bench", "--bootstrap", f"127.0.0.1:{port}", "--command-config", str(config), "--master", master]
-    argv = [sys.executable, "-m", "pyhooks.cli", *arguments, "--out", str(conf / "out"), *more]
     env = environment(**{spark.CONF_DIR: str(conf)}, **variables)
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=SOON_S, env=env)
+    with closed_port() as port:
+        arguments = ["bench", "--bootstrap", f"127.0.0.1:{port}", "--command-config", str(config), "--master", master]
+        argv = [sys.executable, "-m", "pyhooks.cli", *arguments, "--out", str(conf / "out"), *more]
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=SOON_S, env=env)
 
 
 SAFE = {spark.AUTHENTICATE: "true", spark.SECRET: "abc", spark.ENCRYPT: "true", spark.ENCRYPT_FILES: "true"}

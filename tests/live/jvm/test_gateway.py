@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.process import stat_fields
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.gateway import LOOPBACK, Gateway, Versions
 from pyhooks.jvm.producer import Producer
@@ -19,10 +20,8 @@ from pyhooks.patchset.distribution import Distribution
 
 def alive(pid: int) -> bool:
     """Return whether a process is running; a zombie is not."""
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return False
+    fields = stat_fields(Path(f"/proc/{pid}"))
+    return bool(fields) and fields[0] != "Z"
 
 
 def listening(pid: int) -> set[str]:

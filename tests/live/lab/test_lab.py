@@ -275,7 +275,7 @@ def test_a_fault_that_does_not_last_is_reported(person: Person) -> None:
 
 def test_the_lab_heals_faults_of_a_killed_command(person: Person) -> None:
     up(person)
-    command = person.start("rack", "cut", "b", "--for", "12s")
+    command = person.start("rack", "cut", "b", "--for", "40s")
     history = History(run_dir(person) / "history.jsonl")
 
     def step(name: str) -> bool:
@@ -286,7 +286,7 @@ def test_the_lab_heals_faults_of_a_killed_command(person: Person) -> None:
     command.wait()
     status = json.loads(person.run("lab", "status", "--json").stdout)
     assert [fault["kind"] for fault in status["faults"]] == ["cut"]
-    wait_for(lambda: step("healed"), goal="the cut to be healed by the lab", timeout_s=60)
+    wait_for(lambda: step("healed"), goal="the cut to be healed by the lab", timeout_s=120)
     # no process of the command is left in the lab
     assert "rack cut b" not in person.check_output("lab", "exec", "--", "ps", "-ewwo", "args")
     assert json.loads(person.check_output("lab", "status", "--json"))["faults"] == []

@@ -12,7 +12,7 @@ import pytest
 
 from check_command import check
 from feature_tools import RACKS, RACKS_REJECTED, SETTLES_S, TOPIC, configs, create_topic, produce, wait_in_sync
-from loopback_brokers import Brokers, free_ports
+from loopback_brokers import Brokers, closed_port
 from outage_commands import LOWER, OutageOperator
 from pyhooks.audit.journal import DEFAULT_TOPIC
 from pyhooks.core.errors import RackgateError
@@ -214,12 +214,12 @@ def test_ctrl_c_leaves_the_record_and_names_what_restores(brokers: Brokers, oper
 
 def test_without_the_cluster_the_audit_is_that_of_the_file(brokers: Brokers, operator: OutageOperator) -> None:
     assert operator.lower("--for", "1s").returncode == 0
-    (closed_port,) = free_ports(1)
-    offline = OutageOperator(f"127.0.0.1:{closed_port}", operator.file)
-    status, found, report = offline.audit()
-    assert (status, found) == (2, [(TOPIC, "unknown")])
-    assert "can't be reached" in report["unknown"][0]
-    assert offline.run("restore").returncode == 2
+    with closed_port() as port:
+        offline = OutageOperator(f"127.0.0.1:{port}", operator.file)
+        status, found, report = offline.audit()
+        assert (status, found) == (2, [(TOPIC, "unknown")])
+        assert "can't be reached" in report["unknown"][0]
+        assert offline.run("restore").returncode == 2
     assert operator.run("restore", "--due").returncode == 0
     assert required(brokers) == {2}
 

@@ -169,6 +169,7 @@ def test_overlay_has_only_changed_and_affected_classes(built: Fake) -> None:
     assert not (built.root / "work").exists()
 
 
+@pytest.mark.alone
 def test_an_unchanged_build_takes_less_than_two_seconds(built: Fake) -> None:
     again = built.build()
     assert not again.fresh

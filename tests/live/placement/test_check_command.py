@@ -13,7 +13,7 @@ import pytest
 
 from check_command import check, check_in_new_process, unfenced
 from feature_tools import ELR_FEATURE, RACKS, RACKS_FEATURE, tool
-from loopback_brokers import Brokers, free_ports
+from loopback_brokers import Brokers, closed_port
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
 from pyhooks.patchset.distribution import Distribution
@@ -106,13 +106,13 @@ def test_the_table_fits_100_columns(patched: Brokers) -> None:
 
 
 def test_failed_query_is_a_one_line_error_within_the_timeout(patched: Brokers, tmp_path: Path) -> None:
-    (closed_port,) = free_ports(1)
     started = time.monotonic()
-    done = check_in_new_process(f"127.0.0.1:{closed_port}", "--timeout", "3")
+    with closed_port() as port:
+        done = check_in_new_process(f"127.0.0.1:{port}", "--timeout", "3")
     assert time.monotonic() - started < 60
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"error: cluster 127.0.0.1:{closed_port}: 127.0.0.1:{closed_port} can't be reached: Connection refused;"
+        f"error: cluster 127.0.0.1:{port}: 127.0.0.1:{port} can't be reached: Connection refused;"
         " see --bootstrap and --command-config\n"
     )
     for arguments, reason in (

@@ -26,7 +26,7 @@ from bench.run.client_security import ClientSecurity
 from bench.run.cluster_under_test import ClusterTarget
 from bench.run.existing_cluster import ExistingClusterRequest, fit_plan, spread_replicas
 from bench_plans import healthy_with_outage
-from loopback_brokers import free_ports
+from loopback_brokers import closed_port
 from pyhooks.cli import app
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
@@ -203,8 +203,8 @@ def test_an_address_of_another_host_is_a_one_line_error(host: str) -> None:
 
 
 def test_an_unreachable_clock_is_bounded_by_the_times_of_the_job() -> None:
-    (closed_port,) = free_ports(1)
-    reading = clock_offsets.read_clocks(("127.0.0.1", closed_port))
+    with closed_port() as port:
+        reading = clock_offsets.read_clocks(("127.0.0.1", port))
     assert (reading.ahead_ns, reading.error_ns) == (None, None)
     far = ClockReading("far", 5_000_000_000, None, None)
     found = clock_offsets.clock_offset(far, "own", 1_000_000_000, 1_040_000_000)
@@ -234,9 +234,8 @@ def test_a_fresh_reading_of_the_clocks_is_preferred_to_the_offset_of_the_survey(
 
 
 def test_a_start_cannot_be_reported_to_an_unreachable_driver() -> None:
-    (closed_port,) = free_ports(1)
-    with pytest.raises(OSError):  # noqa: PT011 - whatever the network reports
-        clock_offsets.report_start(("127.0.0.1", closed_port), 7)
+    with closed_port() as port, pytest.raises(ConnectionRefusedError):
+        clock_offsets.report_start(("127.0.0.1", port), 7)
 
 
 # Executors.

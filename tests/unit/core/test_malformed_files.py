@@ -38,7 +38,6 @@ from pyhooks.lab import network, topology
 from pyhooks.lab.lab import LAB_VARIABLE, Lab
 from pyhooks.lab.topology import Quality
 from pyhooks.patchset import recipe, stages
-from pyhooks.patchset.artifacts import ArtifactStore
 from pyhooks.patchset.distribution import MANIFEST, Distribution
 from pyhooks.verify import mutants, upstream_suite
 from untyped_events import event_now
@@ -155,13 +154,6 @@ def read_slow_sites(path: Path) -> None:
         network._read_slow_sites()
 
 
-def fetch_alloy(path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ArtifactStore, "fetch", lambda *_: None)
-        patch.setattr(recipe, "load", committed_recipe)
-        alloy.fetch(path, path.parent / "jars")
-
-
 def stored_attribute(name: str) -> Callable[[Path], Any]:
     return lambda path: getattr(RunStore(path.parent), name)
 
@@ -228,7 +220,7 @@ TOML = [
     Reader("suite.toml", committed_file("ducktape_tests/suite.toml"), plan.load),
     Reader("kafkatest.toml", committed_file("ducktape_tests/kafkatest/suite.toml"), cases.KafkaSuite.read),
     Reader("matrix.toml", committed_file("ducktape_tests/matrix.toml"), matrix.listed),
-    Reader("alloy.toml", committed_file("kip/formal/alloy.toml"), fetch_alloy),
+    Reader("alloy.toml", committed_file("kip/formal/alloy.toml"), alloy.read_pin),
     Reader("az3.toml", committed_file("pyhooks/lab/topologies/az3.toml"), topology.load),
 ]
 JSON = [

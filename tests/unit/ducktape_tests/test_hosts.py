@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -201,10 +202,15 @@ class BusyAccount:
     def __init__(self) -> None:
         self.running: list[int] = []
         self.max_running = 0
+        self.busy = threading.Event()
 
     def ssh_output(self, *_: object, **__: object) -> bytes:
         self.running.append(1)
         self.max_running = max(self.max_running, len(self.running))
+        if self.max_running >= SESSIONS:
+            self.busy.set()
+        self.busy.wait(10)
+        # time for commands beyond the limit
         time.sleep(0.02)
         self.running.pop()
         return b"\n0"

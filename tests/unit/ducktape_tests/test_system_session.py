@@ -21,31 +21,38 @@ from ducktape_tests.session import RunEnvironment, SuiteSession
 from pyhooks.core import paths, process
 from pyhooks.core.wait import wait_for
 
+
+def has_content(file: Path) -> bool:
+    return file.exists() and file.stat().st_size > 0
+
+
 # starts a child that outlives the shell unless it is killed
 LONG_RUNNING = "sleep 300 & echo $! > {}; wait"
 
 
 @dataclass(frozen=True)
 class ScriptEnvironment(RunEnvironment):
-    """Environment that runs a shell script instead of a lab; ``scripts`` are by test name."""
+    """Environment that runs a shell script instead of a lab; ``scripts`` are by test name.
+
+    The time of a test in ``limited`` is over as soon as its file has content.
+    """
 
     scripts: Mapping[str, str] = field(default_factory=dict)
-    limits_s: Mapping[str, float] = field(default_factory=dict)
+    limited: Mapping[str, Path] = field(default_factory=dict)
 
     def limit_s(self, test: SuiteTest) -> float:
-        return self.limits_s.get(test.id, 60.0)
+        return 0.0 if test.id in self.limited and has_content(self.limited[test.id]) else 60.0
 
     def command(self, test: SuiteTest) -> list[str]:
         return ["sh", "-c", self.scripts[test.id]]
 
 
 class Recorder:
-    """Listener that records the starts and ends of tests and interrupts after ``stop_after`` updates."""
+    """Listener that records the starts and ends of tests."""
 
-    def __init__(self, stop_after: int = 10**9) -> None:
+    def __init__(self) -> None:
         self.events: list[str] = []
-        self.running = self.max_running = self.updates = 0
-        self.stop_after = stop_after
+        self.running = self.max_running = 0
 
     def test_started(self, test: SuiteTest) -> None:
         self.events.append(f"started {test.id}")
@@ -58,8 +65,18 @@ class Recorder:
 
     def update(self, running: Mapping[SuiteTest, float]) -> None:
         assert len(running) == self.running
-        self.updates += 1
-        if self.updates > self.stop_after:
+
+
+class Interrupter(Recorder):
+    """Recorder that raises ``KeyboardInterrupt`` as soon as all files have content."""
+
+    def __init__(self, *files: Path) -> None:
+        super().__init__()
+        self.files = files
+
+    def update(self, running: Mapping[SuiteTest, float]) -> None:
+        super().update(running)
+        if all(map(has_content, self.files)):
             raise KeyboardInterrupt
 
 
@@ -96,7 +113,7 @@ def test_test_is_killed_after_its_time_limit(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     recorder = Recorder()
     environment = replace(
-        script_environment(tmp_path, stays=LONG_RUNNING.format(pid), ends="true"), limits_s={"stays": 0.4}
+        script_environment(tmp_path, stays=LONG_RUNNING.format(pid), ends="true"), limited={"stays": pid}
     )
     SuiteSession(environment, [suite_test("stays"), suite_test("ends")], 2, recorder).run()
     end = results.read_json(tmp_path / "tests" / "stays" / "ended.json")
@@ -109,16 +126,16 @@ def test_test_is_killed_after_its_time_limit(tmp_path: Path) -> None:
 def test_interrupt_kills_all_processes(tmp_path: Path) -> None:
     pids = [tmp_path / "first", tmp_path / "second"]
     environment = script_environment(tmp_path, a=LONG_RUNNING.format(pids[0]), b=LONG_RUNNING.format(pids[1]), c="true")
-    recorder = Recorder(stop_after=3)
+    tests = [suite_test("a", 3), suite_test("b", 2), suite_test("c", 1)]
     with pytest.raises(KeyboardInterrupt):
-        SuiteSession(environment, [suite_test("a", 3), suite_test("b", 2), suite_test("c", 1)], 2, recorder).run()
+        SuiteSession(environment, tests, 2, Interrupter(*pids)).run()
     assert not any(map(is_running, pids))
     assert results.read_json(tmp_path / "tests" / "a" / "ended.json")["why"] == "interrupted"
     assert not (tmp_path / "tests" / "c").exists()
 
 
 # stops cleanly on SIGINT, like a test on hosts
-CLEAN_STOP = "trap 'touch {0}; exit 1' INT; touch {1}; while :; do sleep 0.1; done"
+CLEAN_STOP = "trap 'touch {0}; exit 1' INT; echo > {1}; while :; do sleep 0.1; done"
 
 
 @dataclass(frozen=True)
@@ -132,19 +149,6 @@ class HostEnvironment(ScriptEnvironment):
 
 def on_hosts(run_dir: Path, script: str) -> HostEnvironment:
     return HostEnvironment(Path(sys.executable), None, run_dir, {}, scripts={"a": script})
-
-
-class Interrupter(Recorder):
-    """Recorder that raises ``KeyboardInterrupt`` as soon as a file exists."""
-
-    def __init__(self, file: Path) -> None:
-        super().__init__()
-        self.file = file
-
-    def update(self, running: Mapping[SuiteTest, float]) -> None:
-        assert running
-        if self.file.exists():
-            raise KeyboardInterrupt
 
 
 def test_interrupted_test_on_hosts_stops_cleanly(tmp_path: Path) -> None:
@@ -166,8 +170,9 @@ def test_interrupted_test_on_hosts_stops_cleanly(tmp_path: Path) -> None:
 
 
 def test_test_on_hosts_that_does_not_stop_is_killed_and_reported(tmp_path: Path) -> None:
-    script = "trap '' INT; while :; do sleep 0.1; done"
-    environment = replace(on_hosts(tmp_path, script), stop_timeout_s=0.5, limits_s={"a": 0.5})
+    started = tmp_path / "started"
+    script = f"trap '' INT; echo > {started}; while :; do sleep 0.1; done"
+    environment = replace(on_hosts(tmp_path, script), stop_timeout_s=0.5, limited={"a": started})
     suite = SuiteSession(environment, [suite_test("a")], 1, Recorder())
     suite.run()
     assert suite.unclean == ["a"]
@@ -195,7 +200,7 @@ def test_second_interrupt_kills_a_test_on_hosts_at_once(tmp_path: Path, monkeypa
 def test_tests_die_with_the_runner(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     # Like in a lab, whose processes die with its first process; see tests/live/lab/test_lab.py.
-    script = f"setpriv --pdeathsig KILL -- sleep 300 & echo $! > {pid}; wait"
+    script = f"setpriv --pdeathsig KILL -- sh -c 'echo $$ > {pid}; exec sleep 300' & wait"
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"
         "from test_system_session import Recorder, SuiteSession, script_environment, suite_test\n"
@@ -204,7 +209,7 @@ def test_tests_die_with_the_runner(tmp_path: Path) -> None:
     )
     runner = subprocess.Popen([sys.executable, "-c", code, str(Path(__file__).parent)], cwd=paths.REPO)
     try:
-        wait_for(lambda: pid.exists() and pid.read_text(encoding="ascii"), goal="the test's process", timeout_s=30)
+        wait_for(lambda: has_content(pid), goal="the test's process", timeout_s=30)
         assert is_running(pid)
     finally:
         runner.kill()

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from alloy_source import source
 from pyhooks.cli import app
+from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.formal import alloy, instance, model_source, trace, trace_picture
 from pyhooks.formal.alloy import CommandOutcome
@@ -336,15 +337,17 @@ def test_an_invalid_pin_is_rejected(tmp_path: Path, text: str, error: str) -> No
     pin = tmp_path / "alloy.toml"
     pin.write_text(text, encoding="utf-8")
     with pytest.raises(RackgateError, match=error):
-        alloy.fetch(pin, tmp_path)
+        alloy.read_pin(pin)
 
 
-def test_a_jar_with_another_hash_is_rejected(tmp_path: Path) -> None:
-    (tmp_path / "b-1.jar").write_bytes(b"another")
+def test_a_jar_with_another_hash_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "BUILD", tmp_path)
+    (tmp_path / "alloy").mkdir()
+    (tmp_path / "alloy" / "b-1.jar").write_bytes(b"another")
     pin = tmp_path / "alloy.toml"
     pin.write_text(f'[alloy]\nid = "a:b:1"\nsha256 = "{"0" * 64}"\n', encoding="utf-8")
     with pytest.raises(RackgateError, match=r"wrong hash.*alloy\.toml"):
-        alloy.fetch(pin, tmp_path)
+        alloy.fetch(pin)
 
 
 def test_commands_are_listed_without_a_run() -> None:

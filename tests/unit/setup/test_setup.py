@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from pyhooks.core import paths
+from pyhooks.core.locks import hold_lock
 from pyhooks.core.wait import wait_for
 
 # Fake Python: `venv` creates an environment that contains only this script; `pip` waits for the file "go".
@@ -118,7 +119,8 @@ def test_a_killed_setup_is_not_ready_and_is_repeated(clone: Clone) -> None:
     first.kill()
     assert first.wait(timeout=20) == -signal.SIGKILL
     assert not (clone.root / ".venv/ready").exists()
-    clone.go()
+    with hold_lock(clone.root / ".setup.lock", taken="the killed setup still runs", patience_s=20):
+        clone.go()
     assert clone.make().wait(timeout=20) == 0
     assert clone.environments == [".venv", ".venv"]
     assert (clone.root / ".venv/ready").exists()

@@ -185,11 +185,11 @@ def test_a_late_record_is_sent_at_once_and_keeps_its_intended_time(tmp_path: Pat
 
 
 def test_a_probe_skips_attempts_that_are_overdue(tmp_path: Path) -> None:
-    plan = replace(PLAN, topics=("t",), rate_per_s=100, count=None, seconds=0.5, mode="probe")
-    events = drive(plan, tmp_path / "h.jsonl", Fake(hold_s=0.1), partitions=1)
+    plan = replace(PLAN, topics=("t",), rate_per_s=100, count=None, seconds=1.5, mode="probe")
+    events = drive(plan, tmp_path / "h.jsonl", Fake(hold_s=0.3), partitions=1)
     (end,) = with_op(events, "end")
     assert 4 <= end.data["attempts"] <= 6
-    assert end.data["attempts"] + end.data["skipped"] >= 49
+    assert end.data["attempts"] + end.data["skipped"] >= 149
     assert len(with_op(events, "produce")) == end.data["attempts"]
 
 
@@ -242,7 +242,7 @@ def test_a_slow_topic_does_not_delay_the_others(tmp_path: Path) -> None:
     class Slow(Fake):
         def send(self, records: Sequence[ProducerRecord]) -> None:
             if records and records[0].topic == "t":
-                time.sleep(1)
+                time.sleep(3)
             super().send(records)
 
     events = drive(replace(PLAN, count=None, seconds=0.3, rate_per_s=50), tmp_path / "h.jsonl", Slow())
@@ -251,8 +251,8 @@ def test_a_slow_topic_does_not_delay_the_others(tmp_path: Path) -> None:
                    if e.data["topic"] == topic)
         for topic in "tu"
     }  # fmt: skip
-    assert late["t"] > 600
-    assert late["u"] < 600
+    assert late["t"] > 2600
+    assert late["u"] < 2600
 
 
 def test_an_early_end_records_every_attempt(tmp_path: Path) -> None:

@@ -189,7 +189,13 @@ def signals() -> Iterator[None]:
 def test_the_program_observes_until_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client, path = FakeClient({}), tmp_path / "h"
     install(client, monkeypatch)
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+    def end_program() -> None:
+        # the program handles signals before it observes
+        wait_for(lambda: client.observations >= 3, goal="three observations", timeout_s=30, interval_s=0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end_program).start()
     options = [
         "--bootstrap",
         "x:1",
