@@ -109,7 +109,7 @@ var sig Whom in Broker {}
 
 pred three[s: set Broker] { some disj x, y, z: Broker | x + y + z in s }
 
--- min(level, replication factor): Partition.effectiveMinIsr, effectiveMinRacks, PCB.spansMinRacks, RCM.getTopicEffectiveMinIsr
+-- min(level, replication factor): Partition.effectiveMinIsr, effectiveMinRacks, PCB.spansMinRacks, RCM.getEffectiveMinIsr
 fun capped[k: Level]: Level { three[Broker] => k else lone Broker => One else lower[k, Two] }
 
 fun lower[a, b: Level]: Level { One in a + b => One else Two in a + b => Two else Three }
