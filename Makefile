@@ -32,7 +32,7 @@ help:
 	@echo "make coverage  lines that unit and property tests execute"
 	@echo "make system  all system tests, two labs at a time (target: 40 minutes), and out/system/index.html"
 	@echo "make system-smoke  three of them (4 to 8 minutes); system-long: many rounds, and controls that must lose records (half an hour); system-load: 10,000 partitions"
-	@echo "make soak    random faults for ten minutes with each of 20 seeds (four hours; goes on where it was interrupted); soak-long: two hours with one"
+	@echo "make soak    random faults for ten minutes with each of 20 seeds (four hours; continues after an interruption); soak-long: two hours with one"
 	@echo "make system-hosts  some of them on hosts of a cluster file over ssh: a lab's nodes, with an sshd in each"
 	@echo "make readme-pictures RESULT=out/bench/results.json   the README's pictures of a run, which is kept beside them; of bench-full that of bench/README.md"
 	@echo "make site    all documents as one site with a search, out/site/index.html; fails at a broken link (seconds)"
@@ -41,7 +41,7 @@ help:
 	@echo "make ported  the series on the earlier Kafka 4.2.1: applied, built, its PartitionTest, and a system test (4 to 7 minutes; also in make test)"
 	@echo "make build   the patched Kafka alone; with KAFKA=VERSION, here and in every other target, on that version"
 	@echo "make upstream      Kafka's own tests of what the series touches, stock against overlay, case by case"
-	@echo "make upstream-all  every test class of the touched modules (hours; goes on where it was interrupted)"
+	@echo "make upstream-all  every test class of the touched modules (hours; continues after an interruption)"
 	@echo "make series-check  every prefix of the series, and each fix alone, compiles and passes the tests of its last patch; series-check-all: all its tests (hours)"
 	@echo "make archive the overlay as one file with an install note and checksums"
 	@echo "make check-reproducible  two clean builds, in other folders, by other users, on other days: the same bytes (5 minutes)"
@@ -52,7 +52,7 @@ help:
 	@echo "make formal  the formal model in kip/formal: what holds, and the counter-examples without a piece of the patch (minutes)"
 	@echo "make runbook       every step of kip/operations.md, in a lab"
 	@echo "make monitoring    each alert fires and resolves in a lab with Prometheus; the cost of scrapes with 10,000 partitions"
-	@echo "make acks          what acks=0 and acks=1 risk while a rack is away (a minute)"
+	@echo "make acks          records with acks=0 and acks=1 while a rack is unavailable (a minute)"
 	@echo "make kafka-long    racks that return in further orders; every client in further modes while a broker is killed; rackgate lower and restore killed at further steps; the change from the earlier edition of the overlay, and from Kafka 4.2.1 to 4.3.1, and back; MirrorMaker 2 in an outage; preflight and check on Kafka 3.9 (24 minutes)"
 	@echo "make lab-rounds    fifty labs with a random fault each, of which nothing stays behind; every fault by its command (half an hour)"
 	@echo "make lab-links     delay, throughput and processor time of emulated links: pyhooks/lab/link_accuracy.md (6 minutes, idle machine)"
@@ -70,7 +70,7 @@ bench-full: $(VENV)/ready
 bench-tail: $(VENV)/ready
 	@exec $(BIN)/rackgate bench run --scenario tail --out out/bench-tail
 
-# Racks go again and again: what each arm acknowledges meanwhile, and what is lost when one is destroyed.
+# Repeated rack outages: what each arm acknowledges, and what is lost with a destroyed rack.
 .PHONY: bench-outages
 bench-outages: $(VENV)/ready
 	@exec $(BIN)/rackgate bench outages

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Records `rackgate watch` while rack b is away: kip/evidence/watch.png and .svg; the recording itself is out/watch/watch.cast.
+# Records `rackgate watch` while rack b is unavailable: kip/evidence/watch.png and .svg; the recording itself is out/watch/watch.cast.
 # usage: kip/record_watch.sh   (needs a built Kafka; takes about 90 s; chromium makes the PNG)
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,45 +1,45 @@
 /*
  * One partition of a topic with min.insync.replicas (M) and min.insync.racks (R) on Apache Kafka 4.3.1 with the series in
- * patch/4.3.1: who is in the ISR and the ELR, who leads, how far the high watermark is, and what racks that fail can do to it.
+ * patch/4.3.1: ISR, ELR, leader, high watermark, and the effect of failing racks on them.
  *
- * Names in the comments are of Kafka: PCB = PartitionChangeBuilder, RCM = ReplicationControlManager, CCM =
- * ConfigurationControlManager (all of the controller), Partition = kafka.cluster.Partition (of brokers). fixes/, gate/ and
- * elr/ are parts of the series. kip/formal.md tells what is checked, within which bounds, and what is not in the model.
+ * Comments use names of Kafka: PCB = PartitionChangeBuilder, RCM = ReplicationControlManager, CCM =
+ * ConfigurationControlManager (all in the controller), Partition = kafka.cluster.Partition (in brokers). fixes/, gate/ and
+ * elr/ are parts of the series. kip/formal.md describes what is checked, the bounds, and what is not modelled.
  *
- * All brokers of the model are the replicas. A step is one thing that happens; Stutter is none. Where Kafka is determined by
- * something that is not here (the order of replicas, how long a follower may lag) the model may do any of it.
+ * All brokers of the model are replicas. Each step is one event; Stutter changes nothing. Where Kafka's behaviour depends on
+ * something that is not modelled (the order of replicas, how long a follower may lag), the model allows every outcome.
  */
 module isr
 
 open util/ordering[Epoch] as epochs
 open util/ordering[Record] as records
 
--- What the series consists of, so that a piece can be taken out. In gate/: AppendGate: Partition.appendRecordsToLeader.
+-- Pieces of the series, each of which can be removed. In gate/: AppendGate: Partition.appendRecordsToLeader.
 -- AfterAppendGate: Partition.checkEnoughReplicasReachOffset. HighWatermarkGate: Partition.maybeIncrementLeaderHW. CommittedIsr:
--- all three count PartitionState.isr and not maximalIsr. ImageFirst: Partition.minInSyncRacksOfImage. In elr/: RackAwareElr:
+-- all three count PartitionState.isr, not maximalIsr. ImageFirst: Partition.minInSyncRacksOfImage. In elr/: RackAwareElr:
 -- PCB.maybePopulateTargetElr. RaiseGuard: RCM.validateAlterPartitionData, for M in fixes/. KeptElr: RCM.withRecordsToKeepElrs.
 -- KilledMemory: PCB.populateTargetLastKnownElr. In fixes/: ImageFirstOfM: Partition.minInSyncReplicasOfImage.
--- MetadataR: R is set in the metadata alone, so that the controller knows it.
--- NoUnnamedRack: a broker without broker.rack counts for no rack; without it all of them count as one.
+-- MetadataR: the metadata is the only source of R, so that the controller knows it.
+-- NoUnnamedRack: a broker without broker.rack counts for no rack; without this piece, all such brokers count as one rack.
 abstract sig Feature {}
 one sig AppendGate, AfterAppendGate, HighWatermarkGate, CommittedIsr, RackAwareElr, RaiseGuard, KeptElr, ImageFirst, ImageFirstOfM,
   KilledMemory, MetadataR, NoUnnamedRack extends Feature {}
 sig Patched in Feature {}
 
--- A number of replicas or of racks. Three of each are the most that is ever required here.
+-- A required number of replicas or racks, at most three.
 abstract sig Level {}
 one sig One, Two, Three extends Level {}
 
--- Where brokers are, and what fails at once. Kafka knows the rack of a broker only if the broker is Named, by broker.rack.
+-- Racks of brokers; a rack fails as a whole. Kafka knows the rack of a broker only if the broker is Named (has broker.rack).
 sig Rack {}
 one sig Unnamed {}
 
--- Records in the order in which they are appended by whomever. A log is a set of them: two logs that share a record share all
--- before it, since followers copy from the start and truncate to what they have in common with their leader.
+-- Records in the order in which any leader appends them. A log is a set of records: two logs that share a record share all
+-- earlier ones, because followers copy from the start and truncate to the common part with their leader.
 sig Record {}
 sig AcksAll in Record {} -- sent with acks=all; the others with acks=1
 
--- Leader epochs (PartitionRegistration.leaderEpoch), and who leads in them, if anybody.
+-- Leader epochs (PartitionRegistration.leaderEpoch) and the leader of each, if any.
 sig Epoch { leads: lone Broker }
 
 sig Broker {
@@ -47,11 +47,11 @@ sig Broker {
 
   -- on disk
   var log: set Record,
-  var hw: set Record, -- what is below the high watermark, as this broker knows it
+  var hw: set Record, -- records below the high watermark, as this broker knows it
 
-  -- what a running broker knows of the partition: Partition.leaderEpoch; of a leader only: PartitionState.isr, the replica that it
-  -- has asked to add (PendingExpandIsr), the ISR in the answer to its request, on its way (AlterPartitionResponse),
-  -- leaderEpochStartOffset, Replica.logEndOffset, and of whom it has heard since they registered (Replica.brokerEpoch)
+  -- what a running broker knows of the partition: Partition.leaderEpoch; for a leader also PartitionState.isr, the replica of its
+  -- request to expand the ISR (PendingExpandIsr), the ISR in a response that has not arrived (AlterPartitionResponse),
+  -- leaderEpochStartOffset, Replica.logEndOffset, and the followers that have fetched since they registered (Replica.brokerEpoch)
   var view: lone Epoch,
   var viewIsr: set Broker,
   var pending: lone Broker,
@@ -60,16 +60,16 @@ sig Broker {
   var ends: Broker -> Record,
   var heard: set Broker,
 
-  -- what this broker requires: Partition.minInSyncRacksOf, Partition.effectiveMinIsr, both before they are capped
+  -- R and M that this broker requires, before they are capped: Partition.minInSyncRacksOf, Partition.effectiveMinIsr
   var viewR: one Level,
   var viewM: one Level
 }
 sig Named in Broker {}
 
--- What the controller knows: PartitionRegistration (isr, elr, lastKnownElr, leaderEpoch), BrokerRegistration.fenced, whose
--- registration lacks the directory that the replica is assigned to (hasOnlineDir), the configs of the topic, and which brokers
--- have not reported yet that they know of the last raise (CCM.minIsrOffset). The order of lastKnownElr is left out: any
--- member may be the first.
+-- State of the controller: PartitionRegistration (isr, elr, lastKnownElr, leaderEpoch), BrokerRegistration.fenced, the brokers
+-- whose registration lacks the directory of their replica (hasOnlineDir), the configs of the topic, and the brokers that have not
+-- reported yet that they have applied the last raise (CCM.minIsrOffset). The order of lastKnownElr is not modelled: any member
+-- may be the first.
 var sig Isr in Broker {}
 var sig Elr in Broker {}
 var sig LastKnown in Broker {}
@@ -80,24 +80,25 @@ var one sig R in Level {}
 var one sig M in Level {}
 var sig Behind in Broker {}
 
--- What is so: whose process runs, who would register as after an unclean shutdown (no .kafka_cleanshutdown on its disk), who has
--- a new directory, which the replica has not been assigned to, and who lost a part of its log and has not joined the ISR since.
+-- Actual state of brokers: those whose process runs; those that would register as after an unclean shutdown (no
+-- .kafka_cleanshutdown on disk); those with a new directory to which the replica is not assigned yet; and those that lost a part
+-- of their log and have not joined the ISR since.
 var sig Up in Broker {}
 var sig Unclean in Broker {}
 var sig Replaced in Broker {}
 var sig Torn in Broker {}
 
--- For the promise: records that were below the high watermark of some leader, so that consumers may have seen them; those of them
--- of which a producer with acks=all was told; the appended ones; members of the ISR, ELR or last known ELR that lost a part of
--- their logs and are not in the ISR again; and the least number of racks that was required since the ISR spanned that many.
+-- For the promise: records that were below the high watermark of a leader, so that consumers may have read them; those of them
+-- that were acknowledged to acks=all; all appended records; members of the ISR, ELR or last known ELR that lost a part of their
+-- logs and have not joined the ISR again; and the lowest number of racks that was required since the ISR spanned that many.
 var sig Committed in Record {}
 var sig Acked in Record {}
 var sig Appended in Record {}
 var sig Damaged in Broker {}
 var one sig Guarantee in Level {}
-var lone sig Void in Epoch {} -- since when as many are damaged: nothing is promised from then on
+var lone sig Void in Epoch {} -- the epoch since which racks enough are damaged that nothing is promised anymore
 
--- For pictures: what happens in a step, and to whom.
+-- For pictures: the event of a step, and the brokers that it affects.
 abstract sig Event {}
 one sig Append, Fetch, AskToAdd, Add, Reject, Shrink, Answer, Learn, Begin, Kill, Destroy, Stop, Fence, Register, Assign, Unfence, Prefer,
   Alter, Stutter extends Event {}
@@ -118,7 +119,7 @@ pred raised[from, to: Level] { from != to and lower[from, to] = from }
 
 pred many[s: set Broker, k: Level] { k = One => some s else k = Two => not lone s else three[s] }
 
--- ClusterControlManager.racks: the racks of brokers as far as Kafka knows them
+-- ClusterControlManager.racks: the racks of brokers that Kafka knows
 fun knownRacks[s: set Broker]: set Rack + Unnamed {
   (s & Named).rack + (NoUnnamedRack not in Patched and s not in Named => Unnamed else none)
 }
@@ -127,7 +128,7 @@ pred atLeast[s: set Rack + Unnamed, k: Level] {
   k = One => some s else k = Two => not lone s else some disj x, y, z: Rack + Unnamed | x + y + z in s
 }
 
--- One rack is required of nobody, so it need not be known.
+-- If one rack is required, any replica suffices, even if its rack is unknown.
 pred spans[s: set Broker, k: Level] { k = One => some s else atLeast[knownRacks[s], k] }
 
 ---------------------------------------------------------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ fun minRacks: Level { MetadataR in Patched => R else One }
 
 pred remembersKilled { KilledMemory in Patched and minRacks != One }
 
--- Whether the ELR is to be remembered: the first condition of PCB.maybePopulateTargetElr.
+-- Whether the ELR is cleared: the first condition of PCB.maybePopulateTargetElr.
 pred forgetful[isr: set Broker] {
   many[isr, capped[M]]
   RackAwareElr in Patched implies spans[isr, capped[minRacks]]
@@ -147,15 +148,15 @@ pred forgetful[isr: set Broker] {
 -- RCM.isShort
 pred short[isr: set Broker] { not (many[isr, capped[M]] and spans[isr, capped[minRacks]]) }
 
--- PCB.build without reassignments, unclean election off. "isr" is targetIsr, "unclean" uncleanShutdownReplicas, "lost"
--- lostReplicas; "picks" are those that may be chosen: all, or the preferred one.
+-- PCB.build without reassignments and unclean elections. "isr" is targetIsr, "unclean" uncleanShutdownReplicas, "lost"
+-- lostReplicas; "picks" are the brokers that may be elected: all, or the preferred one.
 pred change[isr, unclean, lost, picks: set Broker] {
   let elr = forgetful[isr] => none else Elr + Isr - isr - unclean - lost, -- maybePopulateTargetElr
       candidates = forgetful[isr] => none else Current.leads + LastKnown + (Isr + Elr - elr) - isr, -- populateTargetLastKnownElr
       kept = no isr + elr + candidates - lost => candidates else candidates - lost,
       fit = Active' - Mismatched', -- isAcceptableLeader
       valid = fit & (some isr => isr else elr) { -- isValidNewLeader
-    (some Current.leads & valid and Broker in picks) => { -- electAnyLeader: the leader meets all the constraints
+    (some Current.leads & valid and Broker in picks) => { -- electAnyLeader: the current leader is valid
       Current' = Current
       Isr' = isr
       Elr' = elr
@@ -179,7 +180,7 @@ pred change[isr, unclean, lost, picks: set Broker] {
   }
 }
 
--- canElectLastKnownLeader; electableLastKnownLeader, which waits as long as the first is not fit
+-- canElectLastKnownLeader; electableLastKnownLeader, which waits for the first member
 pred electsLastKnown[isrAndElr, fit: set Broker] {
   no isrAndElr
   some fit
@@ -187,9 +188,9 @@ pred electsLastKnown[isrAndElr, fit: set Broker] {
   some Current'.leads & fit
 }
 
--- The books of the promise after a change; "harmed" are members that have been damaged by it. Racks of damaged brokers are those
--- where they are, whether Kafka knows them or not. A remembered replica that lost a part of its log in its directory, as when
--- the power fails, may be elected before those that kept all: as long as there is one, each remembered one counts.
+-- State of the promise after a change; "harmed" are members that it damages. Racks of damaged brokers are the actual ones, even
+-- if Kafka does not know them. A remembered replica that lost a part of its log in its directory, as in a power failure, may be
+-- elected before those that lost nothing. So while there is one, all remembered replicas count.
 pred account[harmed: set Broker] {
   spans[Isr', capped[R']] => {
     no Damaged'
@@ -204,7 +205,7 @@ pred account[harmed: set Broker] {
     (some tornRemembered' and strikes[Damaged' + LastKnown', Guarantee'])) => some Void' else no Void'
 }
 
--- Remembered replicas that are back, without a part of their logs, in the directories that they had
+-- Remembered replicas that have returned in their former directories without a part of their logs
 fun tornRemembered: set Broker { LastKnown & Torn - Replaced - Unclean }
 
 pred strikes[s: set Broker, k: Level] { atLeast[s.rack, k] }
@@ -271,10 +272,10 @@ pred sameViews {
 
 pred leading[b: Broker] { b in Up and b.view.leads = b }
 
--- The members whose racks count, of a leader that has this ISR and this pending member.
+-- The members whose racks count for a leader with this ISR and this pending member.
 fun counted[isr, pending: set Broker]: set Broker { CommittedIsr in Patched => isr else isr + pending }
 
--- Partition.maybeIncrementLeaderHW, on what the leader knows after the step; then the requests that wait for it are answered
+-- Partition.maybeIncrementLeaderHW with the leader's state after the step; then waiting requests are completed
 -- (DelayedProduce, Partition.checkEnoughReplicasReachOffset).
 pred advance[l: Broker] {
   let isr = l.viewIsr', maximal = isr + l.pending', enough = spans[counted[isr, l.pending'], capped[l.viewR']] {
@@ -301,9 +302,8 @@ pred append[l: Broker] {
   samePartition and sameConfigs and sameBrokers and sameViews
 }
 
--- Followers truncate to what they have in common with their leader and fetch as much as they get (AbstractFetcherThread). The
--- leader learns of their ends by the same request, that is of what they had before, or by the next one that comes at once
--- (Partition.updateFollowerFetchState).
+-- Followers truncate to the common part with their leader and fetch any number of records (AbstractFetcherThread). The leader
+-- learns their log end offsets as they were before this fetch, or after it by an immediate next one (Partition.updateFollowerFetchState).
 pred fetch[l: Broker, followers: set Broker] {
   Now = Fetch
   leading[l]
@@ -318,7 +318,7 @@ pred fetch[l: Broker, followers: set Broker] {
   }
   all f: Broker - followers | f.(l.ends') = f.(l.ends)
   all b: Broker - l | b.ends' = b.ends and b.heard' = b.heard
-  l.heard' = l.heard + followers - (l.pending - l.heard) -- a request that is under way keeps the broker epoch that it has
+  l.heard' = l.heard + followers - (l.pending - l.heard) -- a request in flight keeps its broker epoch
   all b: Broker - l - followers | b.log' = b.log and b.hw' = b.hw
   l.log' = l.log
   advance[l]
@@ -330,16 +330,16 @@ pred fetch[l: Broker, followers: set Broker] {
 ---------------------------------------------------------------------------------------------------------------------------------
 -- The leader changes the ISR
 
--- RCM.validateAlterPartitionData: the request is of the leader, who knows the partition as it is, and all members are fit
--- (ineligibleReplicasForIsr); a leader that may not know yet of a raised R may not make the ISR short while somebody is, or
--- becomes, eligible or remembered.
+-- RCM.validateAlterPartitionData: the request is of the current leader with the current partition epoch, and all members are
+-- eligible (ineligibleReplicasForIsr). A leader that may not have applied a raised R must not make the ISR short while a replica
+-- is, or becomes, eligible or remembered.
 pred accepted[l: Broker, isr: set Broker] {
   l.view = Current and Current.leads = l and l.viewIsr = Isr
   isr in Active
   not (RaiseGuard in Patched and R != One and l in Behind and (some Elr + LastKnown or Isr not in isr) and short[isr])
 }
 
--- Partition.maybeExpandIsr, prepareIsrExpand: the follower has what the leader had when it took over, and what is committed
+-- Partition.maybeExpandIsr, prepareIsrExpand: the follower has all records up to leaderEpochStartOffset and the high watermark
 pred askToAdd[l, f: Broker] {
   Now = AskToAdd and Whom = f
   leading[l]
@@ -354,7 +354,7 @@ pred askToAdd[l, f: Broker] {
   samePartition and sameConfigs and sameBrokers
 }
 
--- RCM.alterPartition adds the pending member. One that has registered again since the leader heard of it is not heard of.
+-- RCM.alterPartition adds the pending member, unless it has registered again since the leader learned its broker epoch.
 pred add[l: Broker] {
   Now = Add and Whom = l.pending
   some l.pending and no l.answer
@@ -367,7 +367,7 @@ pred add[l: Broker] {
   sameConfigs and sameBrokers and sameLogs
 }
 
--- The request failed: Partition.submitAlterPartition goes back to the last committed state
+-- The request failed: Partition.submitAlterPartition resets to the last committed state
 pred reject[l: Broker] {
   Now = Reject and Whom = l.pending
   leading[l]
@@ -377,8 +377,8 @@ pred reject[l: Broker] {
   samePartition and sameConfigs and sameBrokers and sameLogs
 }
 
--- Partition.maybeShrinkIsr and RCM.alterPartition at once. The leader goes on to wait for those that it asked to remove
--- (PendingShrinkIsr.maximalIsr) until it is answered.
+-- Partition.maybeShrinkIsr and RCM.alterPartition in one step. Until the response arrives, the leader still waits for the members
+-- that it removes (PendingShrinkIsr.maximalIsr).
 pred shrink[l: Broker, late: set Broker] {
   Now = Shrink
   leading[l]
@@ -392,7 +392,7 @@ pred shrink[l: Broker, late: set Broker] {
   sameConfigs and sameBrokers and sameLogs
 }
 
--- Partition.handleAlterPartitionUpdate: the leader takes over the ISR, and nothing of the configs
+-- Partition.handleAlterPartitionUpdate: the leader applies the ISR, but no configs
 pred receive[l: Broker] {
   Now = Answer and Whom = l
   leading[l]
@@ -407,7 +407,8 @@ pred receive[l: Broker] {
   samePartition and sameConfigs and sameBrokers
 }
 
--- A broker takes over the partition from the metadata: Partition.makeLeader or makeFollower
+-- A broker applies the partition of the metadata: Partition.makeLeader or makeFollower. A request in flight is kept if the metadata
+-- repeats the known ISR (fixes/0018).
 pred applyPartition[b: Broker] {
   b in Up
   view' = view - b -> Epoch + b -> Current
@@ -435,7 +436,7 @@ pred applyPartition[b: Broker] {
   samePartition and sameBrokers
 }
 
--- A broker applies the metadata, then its heartbeat reports that. What it skips is as if it had not been on time.
+-- A broker applies the metadata, then its heartbeat reports that. It may skip intermediate metadata.
 pred learn[b: Broker] {
   Now = Learn and Whom = b
   viewR' = viewR - b -> Level + b -> R
@@ -444,12 +445,12 @@ pred learn[b: Broker] {
   applyPartition[b]
 }
 
--- What an image says of a config. Of its default it may say nothing, and then the configs that the broker has applied count.
+-- Value of a config in an image. The default may be absent from the image; then the value that the broker has applied counts.
 fun said[image, applied: Level]: set Level { image + (image = One => applied else none) }
 
--- BrokerMetadataPublisher applies partitions before configs. The leader requires what the image says all the same, and that
--- alone, lower or higher: Partition.updateMinIsrOfImage. Of M the model has this where R matters; where it does not, what it has is
--- what its log has. The fixes require the M of the image wherever ELR is enabled.
+-- BrokerMetadataPublisher applies partitions before configs. The leader requires the values of the image nevertheless, whether
+-- lower or higher: Partition.updateMinIsrOfImage. For M, the model has this only at R above 1; at R=1 the value of the log counts.
+-- The fixes require the M of the image wherever ELR is enabled.
 pred begin[b: Broker] {
   Now = Begin and Whom = b
   b.viewR' in (ImageFirst in Patched => said[R, b.viewR] else b.viewR)
@@ -460,9 +461,9 @@ pred begin[b: Broker] {
 }
 
 ---------------------------------------------------------------------------------------------------------------------------------
--- Brokers and racks fail and come back
+-- Failures and returns of brokers and racks
 
--- A process that ends, or starts, knows nothing.
+-- A process that ends has no state.
 pred forget[bs: set Broker] {
   all b: bs | no b.view' and no b.viewIsr' and no b.pending' and no b.answer' and no b.start' and no b.ends' and no b.heard'
   all b: Broker - bs {
@@ -472,7 +473,7 @@ pred forget[bs: set Broker] {
   viewR' = viewR and viewM' = viewM
 }
 
--- A process ends, and the controller does not know. If not in good order, what was not flushed may be gone.
+-- A process ends without notice to the controller. After an unclean shutdown, unflushed records may be lost.
 pred kill[b: Broker] {
   Now = Kill and Whom = b
   b in Up
@@ -490,7 +491,7 @@ pred kill[b: Broker] {
   sameRegistration and sameBooks and sameConfigs and sameDirectories
 }
 
--- Disks in one rack are replaced by empty ones, and what runs on them ends.
+-- Disks in one rack are replaced by empty ones, and their brokers end.
 pred destroy[bs: set Broker] {
   Now = Destroy
   some bs and one bs.rack
@@ -507,7 +508,7 @@ pred destroy[bs: set Broker] {
   sameRegistration and sameBooks and sameConfigs
 }
 
--- RCM.handleBrokerInControlledShutdown, then the process ends in good order.
+-- RCM.handleBrokerInControlledShutdown, then a clean shutdown.
 pred stop[b: Broker] {
   Now = Stop and Whom = b
   b in Up & Active
@@ -519,7 +520,7 @@ pred stop[b: Broker] {
   sameConfigs and sameLogs and sameDirectories
 }
 
--- RCM.handleBrokerFenced: heartbeats do not arrive, whether the broker runs or not.
+-- RCM.handleBrokerFenced: heartbeats are missing; the broker may still run.
 pred fence[b: Broker] {
   Now = Fence and Whom = b
   b in Active
@@ -530,7 +531,7 @@ pred fence[b: Broker] {
 }
 
 -- A broker starts and registers, fenced: ClusterControlManager.registerBroker, RCM.handleBrokerShutdown. A member that kept its
--- log is not damaged, unless racks do not matter: KIP-966 forgets it.
+-- log is damaged only at R=1, where KIP-966 removes it.
 pred register[b: Broker] {
   Now = Register and Whom = b
   b not in Up
@@ -547,9 +548,9 @@ pred register[b: Broker] {
   sameConfigs and sameLogs
 }
 
--- RCM.handleAssignReplicasToDirs: the controller learns that the directory of a replica is another one. Only then is the former
--- known to be lost (RCM.isReplicaLost): if the broker has registered and the replica is eligible or remembered; or if the broker
--- has not, since the session of its previous incarnation has not expired.
+-- RCM.handleAssignReplicasToDirs: the controller learns that a replica is in another directory. Only then is the former one known
+-- to be lost (RCM.isReplicaLost): if the broker has registered and the replica is eligible or remembered, or if the broker has not
+-- registered, because the session of its previous incarnation has not expired.
 pred assign[b: Broker] {
   Now = Assign and Whom = b
   b in Replaced
@@ -573,7 +574,7 @@ pred unfence[b: Broker] {
   sameConfigs and sameLogs and sameViews and sameDirectories
 }
 
--- RCM.maybeBalancePartitionLeaders, electPreferredLeader: the leader runs on, and may not know for long.
+-- RCM.maybeBalancePartitionLeaders, electPreferredLeader: the previous leader still runs and may learn of it late.
 pred prefer[b: Broker] {
   Now = Prefer and Whom = b
   b in Isr & Active - Current.leads - Mismatched
@@ -582,8 +583,8 @@ pred prefer[b: Broker] {
   sameConfigs and sameBrokers and sameLogs and sameViews
 }
 
--- An operator sets R or M: CCM.incrementalAlterConfigs with a ClearElrRecord, RCM.withRecordsToKeepElrs. M is not raised, and
--- nobody is late to learn of that, while one rack suffices: 4.3.1 has a gap there. The fixes close it, the model does not show that.
+-- An operator sets R or M: CCM.incrementalAlterConfigs with a ClearElrRecord, RCM.withRecordsToKeepElrs. At R=1, M is not raised
+-- and no broker is late to apply a raise: there 4.3.1 can lose records. The fixes prevent that, which is not modelled.
 pred alter {
   Now = Alter and no Whom
   R' != R or M' != M
@@ -595,7 +596,7 @@ pred alter {
       one Elr' and Elr' in (some LastKnown & Elr => LastKnown & Elr else Elr)
     } else Elr' = Elr
   } else (KeptElr in Patched and R = One and R' != One and no Isr and (some Elr implies some LastKnown & Elr)) => {
-    -- when racks begin to matter the last leader alone stays
+    -- when R is raised from 1, only the last leader is kept
     Elr' = LastKnown & Elr
     LastKnown' = LastKnown
   } else {
@@ -603,7 +604,7 @@ pred alter {
     no LastKnown'
   }
   Isr' = Isr and Current' = Current
-  -- what is forgotten counts as damaged if racks did not matter until now, or do not from now on
+  -- removed members count as damaged if R was 1, or is 1 from now on
   account[((R = One or (R' = One and some Isr)) => Elr + LastKnown - Elr' - LastKnown' else none) +
     (R' = One => LastKnown' & Torn - Unclean else none)]
   sameBrokers and sameLogs and sameViews
@@ -647,17 +648,17 @@ pred behaviour { init and always step }
 
 pred patched { Patched = Feature }
 
--- A leader without a record that was committed truncates it everywhere; one whose disk is gone can do so only when it is back.
+-- A leader without a committed record truncates it everywhere; one that lost its disk can do so only after its return.
 pred leaderHolds { all l: Current.leads - Unclean | Committed in l.log }
 
--- Whoever is in the ISR, ELR or last known ELR can be elected at any time, as long as its directory is the one that it had.
+-- Each member of the ISR, ELR or last known ELR can be elected at any time, unless it has lost its directory.
 fun candidates: set Broker { Isr + Elr + LastKnown - Torn }
 pred candidatesHold { all b: candidates | Committed in b.log }
 
 assert NothingIsLost { (patched and behaviour and always no Void) implies always candidatesHold }
 
 ---------------------------------------------------------------------------------------------------------------------------------
--- Why it holds for any number of steps: what is true of every state, whatever has happened
+-- The invariant: true in each reachable state, so the promise is kept for any number of steps
 
 pred logsAgree {
   Committed in Appended
@@ -683,13 +684,13 @@ pred viewsAreOfThePast {
       b.start in b.log
       all f: Broker - b {
         f.(b.ends) in b.log and b.log & f.(b.ends).prevs in f.(b.ends)
-        -- who has told this leader of its end is not led by a former one again
+        -- a follower that has fetched from this leader does not follow a former one again
         (f in Up and some f.(b.ends)) implies f.view in b.view + b.view.nexts
         f in b.heard & Up implies some f.view and f.view in b.view + b.view.nexts
       }
       no b.(b.ends)
     }
-    -- those that have reported that they know of the last raise do not require less
+    -- brokers that have reported the last raise require at least its values
     b not in Behind implies lower[b.viewR, R] = R and lower[b.viewM, M] = M
   }
 }
@@ -703,10 +704,10 @@ pred partitionIsInOrder {
   R = One implies lone LastKnown and (some Current.leads implies no LastKnown)
   R != One implies no LastKnown & Isr and (some Current.leads implies no LastKnown & Elr) and (some LastKnown implies short[Isr])
   some Elr implies short[Isr]
-  no Isr implies lone Elr + (R != One => LastKnown else none) or all b: Elr + LastKnown | short[b] -- who leads first does not commit alone
-  -- who has another directory has not registered, or the controller does not take it for the one that it was
+  no Isr implies lone Elr + (R != One => LastKnown else none) or all b: Elr + LastKnown | short[b] -- the first to lead does not commit alone
+  -- a broker with another directory has not registered, or the controller knows that the directory differs
   Replaced in Unclean + Mismatched
-  -- who lost a part of its log leaves the ISR and the ELR when it registers
+  -- a broker that lost a part of its log leaves the ISR and the ELR when it registers
   Torn & (Isr + Elr + (R = One => LastKnown else none)) in Unclean
   no Damaged & Isr
   spans[Isr, capped[R]] implies no Damaged and Guarantee = capped[R]
@@ -717,8 +718,8 @@ pred partitionIsInOrder {
   R = One implies no Behind
 }
 
--- Whether a leader with this ISR would advance the high watermark, and whom it waits for: as it is, and when it has its answer.
--- A request that may still be rejected does not count.
+-- Whether a leader with this ISR would advance the high watermark, and the replicas that it waits for, now and after a response.
+-- A request that can still be rejected does not count.
 pred opens[l: Broker, isr: set Broker] { some isr and leading[l] and many[isr, capped[l.viewM]] and spans[isr, capped[l.viewR]] }
 fun awaited[l: Broker]: set Broker { l.viewIsr + (some l.answer => l.pending else none) }
 
@@ -736,8 +737,8 @@ pred currentLeaderKnows {
   }
 }
 
--- What a leader of before may still commit, as far as candidate b is concerned: who has moved on, or is b, tells it no more than
--- it knows. "max" are those that it waits for.
+-- Records that a former leader may still commit, with respect to candidate b: followers of a later leader, and b, no longer report
+-- to it. "max" are the replicas that it waits for.
 fun stillWaitsFor[l, b: Broker, max: set Broker]: set Broker { { m: max - l | m.view != l.view or m = b } }
 fun mayCommit[l, b: Broker, max: set Broker]: set Record { { r: l.log | all m: stillWaitsFor[l, b, max] | r in m.(l.ends) } }
 
@@ -746,7 +747,7 @@ pred harmless[l: Broker, isr, max: set Broker] {
     all b: candidates - l | some stillWaitsFor[l, b, max] and mayCommit[l, b, max] in b.log
     all b: Broker - l | (leading[b] and b.view in l.view.nexts) implies
       some stillWaitsFor[l, b, max] and mayCommit[l, b, max] in b.start
-    -- who became a candidate without this leader was added by a later one
+    -- a candidate that this leader does not know was added by a later one
     all b: candidates - l - max | b.view in l.view.nexts
   }
 }
@@ -756,7 +757,7 @@ pred formerLeadersAreHarmless {
   all l: Broker | (leading[l] and l.view != Current) implies harmless[l, l.viewIsr, awaited[l]] and harmless[l, l.answer, l.answer]
 }
 
--- Whoever held what is committed is a candidate, or damaged.
+-- Replicas with the committed records are candidates or damaged.
 pred holdersAreKnown {
   (some Committed or some l: Broker | opens[l, l.viewIsr] or opens[l, l.answer]) implies spans[Isr + Elr + LastKnown + Damaged, Guarantee]
   all l: Current.leads & Up | (l.view = Current and not lower[Guarantee, capped[l.viewR]] = Guarantee) implies
@@ -772,12 +773,12 @@ assert HoldsAtFirst { (patched and init) implies invariant }
 assert HoldsFromStepToStep { (patched and invariant and step and after no Void) implies after invariant }
 
 ---------------------------------------------------------------------------------------------------------------------------------
--- What is checked. "3 Rack" and the like are bounds, "steps" counts states.
+-- Commands. "3 Rack" and the like are bounds, "steps" counts states.
 
 -- A new partition is in a state of the invariant.
 First: check HoldsAtFirst for 4 but 3 Rack, exactly 3 Record, exactly 6 Epoch, exactly 1 steps expect 0
 
--- Whatever step comes next, it keeps the invariant: so the promise holds for any number of steps.
+-- Every step keeps the invariant, so the promise is kept for any number of steps.
 Step: check HoldsFromStepToStep for 3 but exactly 3 Record, exactly 5 Epoch, exactly 2 steps expect 0
 
 -- The same with four brokers.
@@ -790,7 +791,7 @@ pred without[missing: set Feature] { behaviour and Patched = Feature - missing }
 
 pred onlyEvents[events: set Event] { always Now in events + Stutter }
 
--- R is 2, and all that fails is one rack, which is destroyed. Few events may happen, in an order that is easily followed: the
+-- R is 2, and only one rack fails, which is destroyed. The events are restricted, so that the pictures are easy to follow: the
 -- leader knows the ISR when it appends, and brokers register before they assign directories.
 pred oneRackFails {
   always (R = Two and no Void)
@@ -914,7 +915,7 @@ LastKnownLeads: run {
   without[none] and eventually (some l: LastKnown | some Acked & l.log and after (l = Current.leads and l in Up))
 } for 1 but exactly 1 Record, exactly 3 Epoch, exactly 5 steps expect 1
 
--- It happens: racks begin to matter while nobody leads, and the last leader is elected when it is back.
+-- It happens: R is raised from 1 while there is no leader, and the last leader is elected when it returns.
 LastLeaderStays: run {
   without[none] and onlyEvents[Append + Stop + Fence + Alter + Register + Unfence]
   R = One and eventually (Now = Alter and R' = Two and no Isr and some l: Elr & LastKnown | some Acked & l.log and eventually l = Current.leads)
