@@ -178,7 +178,7 @@ def test_installation_instructions_are_included(tmp_path: Path) -> None:
     packed = archive.make_archive(make_distribution(tmp_path / "dist"), tmp_path)
     folder = unpack(packed.path, tmp_path / "unpacked")
     instructions = (folder / "INSTALL.md").read_text(encoding="utf-8")
-    for heading in ("## Install", "## Restart", "## Remove", "## What a client application takes"):
+    for heading in ("## Install", "## Restart", "## Enable", "## Remove", "## Client applications"):
         assert heading in instructions
     assert f'export CLASSPATH="/opt/{TOP}/overlay/*"' in instructions
     assert str(tmp_path) not in instructions + (folder / MANIFEST).read_text()
