@@ -143,7 +143,7 @@ class LateRequestsTest(_LateRequests):
 
 
 class LateRequestsStockTest(_LateRequests):
-    """Stock Kafka, so that its own faults are not taken for the overlay's."""
+    """Stock Kafka, to distinguish its own faults from those of the overlay."""
 
     OVERLAY = False
     RACKS = None

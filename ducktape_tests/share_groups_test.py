@@ -51,7 +51,7 @@ class ShareGroupsTest(RackScenario):
     }
 
     def test_share_groups_in_an_outage(self) -> None:
-        """Acknowledgements wait for the racks that the topic of the groups' state requires, and the group goes on.
+        """Acknowledgements wait for the racks that the topic of the groups' state requires, and the group continues.
 
         The records and the group's members are in topics that stay writable; the state is in racks a, a, b. In an
         outage of rack b no acknowledgement is confirmed with R=2, and they are with R=1, the control. No record is

@@ -48,7 +48,7 @@ class StreamsTest(RackScenario):
         """Each record is counted once, though repartition, changelog, output, offsets and transactions are rejected.
 
         All topics that the application writes are in racks a, a, b; its input stays writable. In an outage of rack b it
-        stands still with R=2, and goes on with R=1, the control. In the end its output has each record of the input
+        waits with R=2 and continues with R=1, the control. In the end its output has each record of the input
         once, with count 1.
         """
         topics.create(self.kafka.admin, [transactions_topic(AAB, 2), offsets_topic(AAB)])

@@ -104,7 +104,7 @@ Change = FeatureUpgrade | TopicSetting
 class ObservedRejections:
     """Accepted appends with acks=all that ``min.insync.racks.observe`` would have rejected, counted by one broker.
 
-    A broker drops the meters of a topic when it stops leading it. Its total goes on until its restart.
+    A broker drops the meters of a topic when it stops leading it. Its total continues until its restart.
     """
 
     by_topic: Mapping[str, int]  # of topics that it leads

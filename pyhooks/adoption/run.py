@@ -30,7 +30,7 @@ from pyhooks.placement.preflight_judgement import PreflightFacts, in_sync_findin
 
 VERIFY_S = 60.0
 POLL_S = 0.5
-# Plans of one command: a first one, and two for each step with changes, if nobody else changes anything.
+# Plans of one command: a first one, and two for each step with changes, if no other process changes anything.
 _PLANS_MAX = 10
 
 

@@ -1,6 +1,6 @@
 """Check that no node ended by itself, or logged a fault of Kafka's own.
 
-Reads the events of ``pyhooks.history.process_events``. A crashed node comes back with the next heal, and a fault that a
+Reads the events of ``pyhooks.history.process_events``. A crashed node returns with the next heal, and a fault that a
 handler only logs stops nothing: neither is visible in the records alone.
 """
 

@@ -213,7 +213,7 @@ class PauseFault(_ProcessFault):
 
 @dataclass(frozen=True)
 class WipeFault(_ProcessFault):
-    """Destruction of the target: its processes are killed and its disks deleted; healed, it comes back empty."""
+    """Destruction of the target: its processes are killed and its disks deleted; after the heal it returns empty."""
 
     # whether to delete the disks of controllers, too; the heal removes these voters from the quorum and adds them
     # again. Otherwise the controllers of a rack are killed but keep their disks.

@@ -95,7 +95,7 @@ def ensure_program(private: Path = paths.LAB_HOME) -> Path:
 def start(netns: str, log: Path) -> subprocess.Popen[bytes]:
     """Start the emulator in a network namespace; it ends with this process.
 
-    ``log`` gets its errors, which nobody reads while it runs.
+    ``log`` gets its errors, which no process reads while it runs.
 
     Raises:
         RackgateError: it can't be compiled or does not start.

@@ -54,8 +54,8 @@ ALERTS: tuple[Alert, ...] = (
         f"sum(increase(kafka_server_replicamanager_rackcheckfailure_total[1m])) > 0 and sum({_UNDER}) > 0",
         "",
         "Producers are rejected because of missing racks: {{ $value | humanize }} rejections in a minute, with retries",
-        "Find the topics on the dashboard (rejections by topic). The runbook, Assess, tells when to wait, to move a "
-        "replica or to lower R.",
+        "Find the topics on the dashboard (rejections by topic). The runbook, Assess, describes when to wait, to move "
+        "a replica or to lower R.",
     ),
     Alert(
         "KafkaFencedBrokers",

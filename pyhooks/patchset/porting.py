@@ -35,7 +35,7 @@ class Difference:
 
     Attributes:
         state: ``changed`` or ``dropped``.
-        reason: why; empty if nobody wrote it yet.
+        reason: why; empty if it is not written yet.
     """
 
     patch: str

@@ -159,7 +159,7 @@ def _missing(heats: Heats, cells: Sequence[JmhCell], effort: Effort) -> dict[int
 def _goes_on(members: Sequence[JmhCell], going_on: Set[str], number: int) -> bool:
     """Return whether a heat is part of round ``number``, given the overlay cells of the comparisons that go on.
 
-    A heat of controls alone, which has no target, goes on as long as any other does.
+    A heat of controls alone, which has no target, continues as long as any other.
     """
     overlay = {cell.name for cell in members if cell.side == OVERLAY}
     return number <= jmh_stopping.LOOKS[0] or bool(overlay & going_on if overlay else going_on)

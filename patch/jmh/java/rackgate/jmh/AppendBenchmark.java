@@ -38,8 +38,8 @@ import org.openjdk.jmh.annotations.State;
 import org.openjdk.jmh.annotations.TearDown;
 
 /**
- * Partition.appendRecordsToLeader with acks=all, one record of 100 bytes. With the log "stub" nothing is stored, so that a
- * difference of a nanosecond shows; with "file" it is Kafka's own log, which tells what share of an append that is.
+ * Partition.appendRecordsToLeader with acks=all, one record of 100 bytes. The log "stub" stores nothing, so that a difference
+ * of a nanosecond is visible; "file" is Kafka's own log, which shows the share of a complete append.
  */
 @State(Scope.Thread)
 @BenchmarkMode(Mode.AverageTime)
@@ -101,7 +101,7 @@ public class AppendBenchmark {
 
     @Benchmark
     public LogAppendInfo append(Cpu cpu) {
-        // An append writes the offset into the batch, and one that starts at another offset than 0 is rejected.
+        // An append writes the offset into the batch, and a batch that does not start at offset 0 is rejected.
         batch.putLong(0, 0L);
         LogAppendInfo info = partition.appendRecordsToLeader(records, AppendOrigin.CLIENT, -1, requestLocal,
             VerificationGuard.SENTINEL, (short) 0);

@@ -12,10 +12,9 @@ import org.openjdk.jmh.annotations.State;
 import org.openjdk.jmh.annotations.TearDown;
 
 /**
- * The least and the median CPU time that the measuring thread took for a slice of an iteration, about a millisecond. On a machine that others
- * use too, the clock on the wall tells mostly of them; and now and then each call takes half as long again, of CPU time too, as if
- * the other thread of the same core were busy. That comes and goes within an iteration, but few milliseconds are touched by it
- * only in part.
+ * Minimum and median CPU time of the measuring thread in slices of an iteration, each about a millisecond. On a shared machine,
+ * wall-clock time mostly depends on other processes. At times CPU time is half as long again, too, as if the other thread of the
+ * core were busy. That changes within an iteration, but affects most slices either completely or not at all.
  * An iteration runs when it is this JVM's turn, see {@link Turn}.
  */
 @State(Scope.Thread)
@@ -24,10 +23,10 @@ public class Cpu {
 
     private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
     private static final int CALLS_IN_SLICE = Integer.getInteger("rackgate.slice.calls");
-    // more than there are in a second
+    // more than the slices of a second
     private static final int MOST_SLICES = 8192;
 
-    /** 0 if an iteration had no whole slice: JMH sets it to that after start(). */
+    /** 0 if an iteration had no complete slice; JMH resets it after start(). */
     public long fastestSliceNs;
 
     private final long[] slices = new long[MOST_SLICES];
@@ -43,7 +42,7 @@ public class Cpu {
         before = THREADS.getCurrentThreadCpuTime();
     }
 
-    /** To be called at the end of each call of a benchmark: the first slice begins with the iteration. */
+    /** Called at the end of each call of a benchmark; the first slice begins with the iteration. */
     void called() {
         if (--left == 0)
             endSlice();
@@ -59,7 +58,7 @@ public class Cpu {
         before = now;
     }
 
-    /** JMH reads it once, after the iteration; the upper one of two medians, and 0 if there was no whole slice. */
+    /** Read by JMH once, after the iteration: the upper of two medians, or 0 if there was no complete slice. */
     public long medianSliceNs() {
         if (count == 0)
             return 0;

@@ -18,8 +18,8 @@ import org.openjdk.jmh.annotations.State;
 import org.openjdk.jmh.annotations.TearDown;
 
 /**
- * Partition.updateFollowerFetchState: followers fetch in turn, each one record further than before, so that every call
- * evaluates the high watermark and the last one of a round raises it.
+ * Partition.updateFollowerFetchState: followers fetch in turn, each from the next offset, so that every call evaluates the high
+ * watermark and the last call of a round advances it.
  */
 @State(Scope.Thread)
 @BenchmarkMode(Mode.AverageTime)
@@ -60,7 +60,7 @@ public class HighWatermarkBenchmark {
         cpu.called();
     }
 
-    /** Proves that what was measured moved the high watermark. */
+    /** Proves that the measured calls advanced the high watermark. */
     @TearDown
     public void tearDown() {
         if (offset < 1000L || log.highWatermarkOffset() < offset - 1)

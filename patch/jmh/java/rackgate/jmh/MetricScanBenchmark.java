@@ -67,7 +67,7 @@ public class MetricScanBenchmark {
     private QuotaFactory.QuotaManagers quotas;
     private ReplicaManager manager;
     private Gauge<?> read;
-    // held, since a collection would close them
+    // referenced, because a collection would close them
     private final byte[][] gaps = new byte[PARTITIONS][];
 
     @Setup
@@ -77,10 +77,10 @@ public class MetricScanBenchmark {
         manager = manager(cache);
         Random random = new Random(1);
         for (int i = 0; i < PARTITIONS; i++) {
-            // Partitions that are all of one size lie the same way in the lines of the cache, and how one size happens to
-            // fit differs from that of another one by more than what is asked here.
+            // Partitions of one size all have the same alignment to cache lines. The alignments of two sizes differ by more than
+            // the measured difference.
             gaps[i] = new byte[random.nextInt(LINE)];
-            // A log of its own for each, as there is on a broker: what is far apart in memory counts.
+            // One log for each partition, as on a broker, because distance in memory matters.
             manager.addOnlinePartition(new TopicPartition(Stage.TOPIC, i),
                 Stage.leader(i, REPLICAS, Stage.stubLog(config, 100L), cache));
         }
@@ -88,11 +88,11 @@ public class MetricScanBenchmark {
         Object value = find("LeaderCount").value();
         if (!value.equals(PARTITIONS))
             throw new IllegalStateException("leads " + value + " partitions");
-        // One that collects by what is reachable would have put the gaps together, and not between the partitions.
+        // A copying collector would move the gaps away from between the partitions.
         if (collections() != 0)
             throw new IllegalStateException("the young generation is too small for " + PARTITIONS + " partitions");
-        // The next collection would put the partitions elsewhere, in one fork before a measurement, in another one
-        // within it; and where they lie is most of what a scan takes. This one keeps their order.
+        // The next collection would move the partitions, in one fork before a measurement, in another within it, and their
+        // locations dominate the time of a scan. This collection keeps their order.
         System.gc();
     }
 
@@ -132,7 +132,7 @@ public class MetricScanBenchmark {
             DirectoryEventHandler.NOOP, actions);
     }
 
-    /** A log manager that has no folders, since no partition here has files. */
+    /** A log manager without folders, because no partition here has files. */
     private static final class NoLogs extends LogManager {
         private NoLogs() {
             super(null, null, null, null, null, 0, 0L, 0L, 0L, 0L, 0, null, 0, null, null, null, null, false, 0L, null);
@@ -144,7 +144,7 @@ public class MetricScanBenchmark {
         }
     }
 
-    /** Ends the threads that came with it; the JVM would wait for them. */
+    /** Ends its threads; otherwise the JVM would wait for them. */
     @TearDown
     public void tearDown() {
         manager.shutdown(false);

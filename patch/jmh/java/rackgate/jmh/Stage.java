@@ -42,8 +42,8 @@ import scala.jdk.javaapi.CollectionConverters;
 import sun.misc.Unsafe;
 
 /**
- * A leader with its followers, from Kafka's own classes: the partition, its replicas and the metadata cache are real; the
- * log is given. Compiled once against the published jars, and run on these and with the overlay before them.
+ * A leader with its followers, made of Kafka's own classes: partition, replicas and metadata cache are real, the log is a
+ * parameter. Compiled once against the published jars, and run on these and with the overlay before them.
  */
 final class Stage {
 
@@ -59,7 +59,7 @@ final class Stage {
     private Stage() {
     }
 
-    /** The configuration of a topic, which has min.insync.replicas; min.insync.racks of the metadata alone counts. */
+    /** The configuration of a topic, with min.insync.replicas; only the min.insync.racks of the metadata counts. */
     static LogConfig config() {
         Properties properties = new Properties();
         properties.put(REPLICAS_CONFIG, MIN_REPLICAS);
@@ -125,7 +125,7 @@ final class Stage {
         partition.log_$eq(Option.apply(log));
         partition.leaderReplicaIdOpt_$eq(Option.apply((Object) LEADER));
         try {
-            // Else a real log would not take its records; only an election sets it, and that needs a log manager.
+            // Otherwise a real log would reject the records. Only an election sets it, which needs a log manager.
             Field epoch = Partition.class.getDeclaredField("leaderEpoch");
             epoch.setAccessible(true);
             epoch.setInt(partition, 1);
@@ -145,7 +145,7 @@ final class Stage {
         return followers;
     }
 
-    /** A log that stores nothing: what is left of an append is what the partition does around it. */
+    /** A log that stores nothing, so that an append consists of the work of the partition. */
     static StubLog stubLog(LogConfig config, long end) {
         StubLog log = unconstructed(StubLog.class);
         log.config = config;
@@ -213,7 +213,7 @@ final class Stage {
 
         @Override
         public void checkAndCompleteAll() {
-            // nobody waits
+            // no request waits
         }
 
         @Override

@@ -4,12 +4,12 @@ import java.io.IOException;
 import java.io.RandomAccessFile;
 
 /**
- * Lets JVMs that are compared run their iterations in turn, one JVM at a time: what makes the machine slow for a while falls
- * on all of them alike. The turn is a byte in a pipe with a name, one pipe a JVM. A JVM reads from its own, which blocks, and
- * writes to that of the next.
+ * Lets compared JVMs run their iterations in turn, one JVM at a time, so that a slow phase of the machine affects all of them
+ * alike. The turn is a byte in a named pipe, one for each JVM. A JVM reads from its own pipe, which blocks, and writes to that of
+ * the next.
  *
- * <p>A JVM keeps the turn from its iteration to the set-up of its next one, so that what JMH does in between is not done
- * while another one measures. The first lap has no iteration in it: all of them have to be there before one begins.
+ * <p>A JVM keeps the turn from its iteration to the set-up of its next one, so that JMH's own work does not run while another
+ * JVM measures. The first round has no iteration: all JVMs must have started before one begins.
  */
 final class Turn {
 
@@ -22,7 +22,7 @@ final class Turn {
     private Turn() {
     }
 
-    /** For reading and writing: to open a pipe for one of both waits for somebody who does the other. */
+    /** Opened for reading and writing, because opening a pipe for only one of them waits for a process that does the other. */
     private static RandomAccessFile open(String property) {
         try {
             return new RandomAccessFile(System.getProperty(property), "rw");
@@ -31,7 +31,7 @@ final class Turn {
         }
     }
 
-    /** Gives the turn to the next JVM, and waits until it comes back. */
+    /** Gives the turn to the next JVM and waits until it returns. */
     static void await() {
         if (!held)
             take();
@@ -39,7 +39,7 @@ final class Turn {
         take();
     }
 
-    /** Gives the turn to the next JVM for good. */
+    /** Gives the turn to the next JVM permanently. */
     static void leave() {
         pass();
         held = false;
