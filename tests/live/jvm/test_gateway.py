@@ -10,18 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from process_state import is_running
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.process import stat_fields
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.gateway import LOOPBACK, Gateway, Versions
 from pyhooks.jvm.producer import Producer
 from pyhooks.patchset.distribution import Distribution
-
-
-def alive(pid: int) -> bool:
-    """Return whether a process is running; a zombie is not."""
-    fields = stat_fields(Path(f"/proc/{pid}"))
-    return bool(fields) and fields[0] != "Z"
 
 
 def listening(pid: int) -> set[str]:
@@ -52,7 +46,7 @@ def test_stock_and_patched_client_side_by_side() -> None:
         assert stock.produce_versions() == Versions(3, 13)
         assert patched.produce_versions() == Versions(3, 14)
         pids = (stock.pid, patched.pid)
-    assert not any(alive(pid) for pid in pids)
+    assert not any(is_running(pid) for pid in pids)
 
 
 def test_only_loopback_and_only_with_the_token() -> None:
@@ -77,9 +71,9 @@ def test_a_jvm_ends_with_its_killed_parent() -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        assert alive(pid)
+        assert is_running(pid)
         parent.send_signal(signal.SIGKILL)
-        wait_for(lambda: not alive(pid), goal="the end of the JVM", timeout_s=10)
+        wait_for(lambda: not is_running(pid), goal="the end of the JVM", timeout_s=10)
     assert parent.returncode == -signal.SIGKILL
 
 

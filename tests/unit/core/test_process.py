@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
+from process_state import is_running
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import DIES_WITH_PARENT, exits_on_sigterm, run, start, supervised
 from pyhooks.core.wait import wait_for
@@ -43,21 +43,14 @@ def test_output_is_drained_while_a_supervised_program_exits() -> None:
     assert child.stdout.closed
 
 
-def _has_ended(process: psutil.Process) -> bool:
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 @pytest.mark.parametrize("first", [None, signal.SIGTERM])
 def test_a_supervised_program_that_ignores_sigterm_is_killed(first: signal.Signals | None) -> None:
     command = ["sh", "-c", "trap '' TERM; sleep 60 & echo $!; wait"]
     with supervised(command, grace_s=0.2, first=first, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
-        sleeper = psutil.Process(int(child.stdout.readline()))
+        sleeper = int(child.stdout.readline())
     assert child.returncode == -signal.SIGKILL
-    wait_for(lambda: _has_ended(sleeper), goal="exit of the program's child", timeout_s=30)
+    wait_for(lambda: not is_running(sleeper), goal="exit of the program's child", timeout_s=30)
 
 
 def test_closing_stdin_ends_a_supervised_program() -> None:

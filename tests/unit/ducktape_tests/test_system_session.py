@@ -18,7 +18,8 @@ from ducktape_tests import results, session
 from ducktape_tests.plan import SuiteTest
 from ducktape_tests.results import Result
 from ducktape_tests.session import RunEnvironment, SuiteSession
-from pyhooks.core import paths, process
+from process_state import is_running
+from pyhooks.core import paths
 from pyhooks.core.wait import wait_for
 
 
@@ -88,9 +89,8 @@ def script_environment(run_dir: Path, **by_name: str) -> ScriptEnvironment:
     return ScriptEnvironment(Path(sys.executable), None, run_dir, {}, scripts=by_name)
 
 
-def is_running(pid_file: Path) -> bool:
-    fields = process.stat_fields(Path(f"/proc/{pid_file.read_text(encoding='ascii').strip()}"))
-    return bool(fields) and fields[0] != "Z"
+def child_runs(pid_file: Path) -> bool:
+    return is_running(int(pid_file.read_text(encoding="ascii")))
 
 
 def test_longest_tests_start_first_and_serial_tests_last(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_test_is_killed_after_its_time_limit(tmp_path: Path) -> None:
     end = results.read_json(tmp_path / "tests" / "stays" / "ended.json")
     assert end["status"] == -signal.SIGKILL
     assert "stopped after" in end["why"]
-    assert not is_running(pid)
+    assert not child_runs(pid)
     assert results.read_json(tmp_path / "tests" / "ends" / "ended.json")["status"] == 0
 
 
@@ -129,7 +129,7 @@ def test_interrupt_kills_all_processes(tmp_path: Path) -> None:
     tests = [suite_test("a", 3), suite_test("b", 2), suite_test("c", 1)]
     with pytest.raises(KeyboardInterrupt):
         SuiteSession(environment, tests, 2, Interrupter(*pids)).run()
-    assert not any(map(is_running, pids))
+    assert not any(map(child_runs, pids))
     assert results.read_json(tmp_path / "tests" / "a" / "ended.json")["why"] == "interrupted"
     assert not (tmp_path / "tests" / "c").exists()
 
@@ -193,7 +193,7 @@ def test_second_interrupt_kills_a_test_on_hosts_at_once(tmp_path: Path, monkeypa
     with pytest.raises(KeyboardInterrupt):
         suite.run()
     assert suite.unclean == ["a"]
-    assert not is_running(pid)
+    assert not child_runs(pid)
     assert session.UNCLEAN in results.read_json(tmp_path / "tests" / "a" / "ended.json")["why"]
 
 
@@ -202,19 +202,20 @@ def test_tests_die_with_the_runner(tmp_path: Path) -> None:
     # Like in a lab, whose processes die with its first process; see tests/live/lab/test_lab.py.
     script = f"setpriv --pdeathsig KILL -- sh -c 'echo $$ > {pid}; exec sleep 300' & wait"
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"
+        "import sys; sys.path[:0] = sys.argv[1:]; from pathlib import Path\n"
         "from test_system_session import Recorder, SuiteSession, script_environment, suite_test\n"
         f"environment = script_environment(Path({str(tmp_path)!r}), a={script!r})\n"
         "SuiteSession(environment, [suite_test('a')], 1, Recorder()).run()\n"
     )
-    runner = subprocess.Popen([sys.executable, "-c", code, str(Path(__file__).parent)], cwd=paths.REPO)
+    folders = [str(Path(__file__).parent), str(paths.REPO / "tests" / "support")]
+    runner = subprocess.Popen([sys.executable, "-c", code, *folders], cwd=paths.REPO)
     try:
         wait_for(lambda: has_content(pid), goal="the test's process", timeout_s=30)
-        assert is_running(pid)
+        assert child_runs(pid)
     finally:
         runner.kill()
         runner.wait()
-    wait_for(lambda: not is_running(pid), goal="its end", timeout_s=10)
+    wait_for(lambda: not child_runs(pid), goal="its end", timeout_s=10)
 
 
 def test_command_in_a_lab_and_on_hosts(tmp_path: Path) -> None:

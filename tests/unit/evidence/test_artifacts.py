@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from process_state import is_running
 from pyhooks.cli import app
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.process import stat_fields
 from pyhooks.core.wait import wait_for
 from pyhooks.evidence import artifacts, cli, page, run_table, runs
 from pyhooks.evidence.claims import CONFIRMED, NOT_TESTABLE, REFUTED, Claims
@@ -182,9 +182,7 @@ def test_a_command_ends_with_its_parent(tmp_path: Path, signal_number: signal.Si
         wait_for(lambda: started.exists() and started.read_text(), goal="the command to start", timeout_s=30)
         child = int(started.read_text())
         parent.send_signal(signal_number)
-        wait_for(
-            lambda: stat_fields(Path(f"/proc/{child}"))[:1] in ([], ["Z"]), goal="the end of the command", timeout_s=20
-        )
+        wait_for(lambda: not is_running(child), goal="the end of the command", timeout_s=20)
     assert exited.exists() is (signal_number == signal.SIGTERM)
     assert parent.returncode == (128 + signal_number if signal_number == signal.SIGTERM else -signal_number)
 
