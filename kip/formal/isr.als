@@ -96,7 +96,7 @@ var sig Acked in Record {}
 var sig Appended in Record {}
 var sig Damaged in Broker {}
 var one sig Guarantee in Level {}
-var lone sig Void in Epoch {} -- the epoch since which racks enough are damaged that nothing is promised anymore
+var lone sig Void in Epoch {} -- epoch since which too many racks are damaged: nothing is promised anymore
 
 -- For pictures: the event of a step, and the brokers that it affects.
 abstract sig Event {}
