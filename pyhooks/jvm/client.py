@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -19,6 +20,7 @@ from pyhooks.patchset.distribution import Distribution
 
 LOG4J = Path(__file__).with_name("log4j2.properties")
 HEAP_MB = 128
+_SWITCH_INTERVAL_S = 1.0
 _running: list[str] = []
 _starting = threading.Lock()
 _distribution: list[Distribution] = []
@@ -144,6 +146,9 @@ def ensure_started(classpath: str, *, log_level: str = "WARN") -> None:
         options += [f"-Dlog4j2.configurationFile={LOG4J}", f"-Drackgate.log.level={log_level}"]
         entries = classpath.split(os.pathsep)
         jpype.startJVM(library, *options, classpath=entries, convertStrings=False, interrupt=False)
+        # JPype 1.7.1 publishes a new class before it sets its conversions; a thread that passes an argument of that
+        # class in between ends the process with SIGSEGV. So a thread keeps the interpreter until it waits.
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
         # at exit the JVM waits for the thread that started it, even if that has ended; detached, it is a daemon
         jpype.JClass("java.lang.Thread").detach()
         _running.append(classpath)
