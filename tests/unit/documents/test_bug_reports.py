@@ -123,7 +123,7 @@ def test_the_contents_name_the_patch_and_what_it_is_needed_for(bug: str) -> None
             assert needed == f"opt-in `{name}`"
             assert f"`--with {name}`" in entries(bug)["Patch"]
         else:
-            assert needed.startswith(("promise", "availability", "logs"))
+            assert needed.startswith(("promise", "transactions", "availability", "logs"))
     for dependent in named_fixes(needed):
         assert {FIXES[fix].subject for fix in fixes} <= set(FIXES[dependent].depends)
 

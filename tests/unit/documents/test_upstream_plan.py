@@ -31,7 +31,7 @@ def test_each_patch_is_in_exactly_one_pull_request() -> None:
 
 def test_each_pull_request_has_a_ticket_and_a_title() -> None:
     for number, (title, _) in pull_requests().items():
-        assert re.fullmatch(r"KAFKA-(XXXXX|21129): [A-Z].{10,}", title), number
+        assert re.fullmatch(r"KAFKA-(XXXXX|20734|21129): [A-Z].{10,}", title), number
 
 
 def test_fixes_follow_those_that_they_depend_on() -> None:
