@@ -18,8 +18,8 @@ original, loading = _jpype._jclassPost, threading.Event()
 def set_conversions(java_class, *more):
     if java_class.__name__ == "java.time.ZoneOffset":
         loading.set()
-        end_s = time.perf_counter() + 0.2
-        while time.perf_counter() < end_s:
+        end_s = time.thread_time() + 0.05
+        while time.thread_time() < end_s:
             pass
     return original(java_class, *more)
 
