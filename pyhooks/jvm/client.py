@@ -147,7 +147,7 @@ def ensure_started(classpath: str, *, log_level: str = "WARN") -> None:
         entries = classpath.split(os.pathsep)
         jpype.startJVM(library, *options, classpath=entries, convertStrings=False, interrupt=False)
         # JPype 1.7.1 publishes a new class before it sets its conversions; a thread that passes an argument of that
-        # class in between ends the process with SIGSEGV. So a thread keeps the interpreter until it waits.
+        # class in between ends the process with SIGSEGV. So a thread that does not wait keeps the interpreter longer.
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         # at exit the JVM waits for the thread that started it, even if that has ended; detached, it is a daemon
         jpype.JClass("java.lang.Thread").detach()
